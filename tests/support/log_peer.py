@@ -115,7 +115,7 @@ class OurLog:
             had_clean_shutdown=clean == "1",
             topic_id=None if topic_id == "-" else Uuid.from_text(topic_id),
             remote_log_enabled=tiered == "1",
-            write_recovery_point=lambda: None,  # the next opening's words have what this log told last
+            write_checkpoints=lambda: None,  # the next opening's words have what this log told last
         )
         return "open"
 

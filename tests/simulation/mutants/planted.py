@@ -288,8 +288,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "epochs-not-cut": _one(
         f"{_LOG}.log_contents",
-        "        self.epochs.truncate_from_end(offset)\n        self.log_start = min(self.log_start, offset)\n",
-        "        self.log_start = min(self.log_start, offset)\n",
+        "        self.epochs.truncate_from_end(offset)\n        self.local_start = min(self.local_start, offset)\n",
+        "        self.local_start = min(self.local_start, offset)\n",
         "a cut leaves the epochs behind it",
         also=_UNCLEAN,
     ),

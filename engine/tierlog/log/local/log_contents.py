@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -34,7 +34,7 @@ from tierlog.log.local.log_appends import (
 )
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogCleaningAbortedError, LogTruncatedError, OffsetOutOfRangeError
-from tierlog.log.local.log_reads import LogOffsets, LogState
+from tierlog.log.local.log_reads import LogOffsets, LogState, PublishedState, last_stable_offset
 from tierlog.log.local.producers.producer_appends import AppendOrigin, producer_batch_of, producer_batches_of
 from tierlog.log.local.producers.producer_entries import VerificationGuard
 from tierlog.log.local.producers.producer_snapshots import ProducerSnapshots
@@ -53,25 +53,6 @@ _MAGIC_V2: Final = 2
 _new = tuple.__new__
 
 
-@dataclass(slots=True)
-class _Published:
-    """The published state of readers.
-
-    Attributes:
-        seen: As it was published, or as a reader found it since.
-        end: What native appends move; nothing else is moved without being published.
-        unstable: Where readers of committed records end, if that is below the high watermark.
-    """
-
-    seen: LogState
-    end: LogEnd
-    unstable: int | None
-
-
-def _last_stable_offset(high_watermark: int, unstable: int | None, log_start_offset: int) -> int:
-    return high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start_offset)
-
-
 class LogContents:
     """The parts of one log. One thread at a time, but for ``state``, which any thread reads.
 
@@ -79,7 +60,7 @@ class LogContents:
         local: The segments.
         found: The log as it was found on disk, and its high watermark as far as it is known.
         is_sole_replica: Whether the high watermark follows the log's end.
-        write_recovery_point: Writes the published recovery point to the disk; None: it is not written.
+        write_checkpoints: Writes the published offsets to the directory's checkpoints; None: they are not written.
 
     Attributes:
         copied: Last offset that the tier has, inclusive; -1: none. A cut lowers it; Kafka's only rises.
@@ -89,7 +70,7 @@ class LogContents:
         rolled_at: Base offset of the last segment that was begun; 0 once the sync of the segments before is scheduled.
     """
 
-    _published: _Published
+    _published: PublishedState
 
     def __init__(
         self,
@@ -98,11 +79,11 @@ class LogContents:
         found: OpenedFolder,
         *,
         is_sole_replica: bool,
-        write_recovery_point: Callable[[], None] | None,
+        write_checkpoints: Callable[[], None] | None,
     ) -> None:
         self._machine = machine
         self._is_sole_replica = is_sole_replica
-        self._write_recovery_point = write_recovery_point
+        self._write_checkpoints = write_checkpoints
         self._local = local
         self.copied = -1
         self.epochs: LeaderEpochCache = found.epochs
@@ -129,12 +110,12 @@ class LogContents:
         local, high_watermark, log_start = self._local, self.high_watermark, self.log_start
         end_offset, active = local.log_end_offset, local.active
         unstable = self.producers.first_unstable_offset
-        stable = _last_stable_offset(high_watermark, unstable, log_start)
+        stable = last_stable_offset(high_watermark, unstable, log_start)
         offsets = (log_start, self.local_start, stable, high_watermark, end_offset, local.recovery_point, self.copied)
         # Past the constructors of named tuples, which are Python's and take twice as long.
         state = _new(LogState, (_new(LogOffsets, offsets), local.segments, active.size_bytes, local.generation))
         local.end = LogEnd(end_offset, log_start_offset=log_start, segment=active.end)
-        self._published = _Published(state, local.end, unstable)
+        self._published = PublishedState(state, local.end, unstable)
 
     @property
     def state(self) -> LogState:
@@ -163,11 +144,11 @@ class LogContents:
             return LogTruncatedError(f"{self._local.folder}: segments went while they were read")
         return self._local.fail(error)
 
-    def _moved(self, published: _Published, end_offset: int, end_position: int) -> LogState:
+    def _moved(self, published: PublishedState, end_offset: int, end_position: int) -> LogState:
         """Return the published state with another log end, and the offsets that follow the end."""
         offsets = published.seen.offsets._replace(log_end_offset=end_offset)
         if self._is_sole_replica:
-            stable = _last_stable_offset(end_offset, published.unstable, offsets.log_start_offset)
+            stable = last_stable_offset(end_offset, published.unstable, offsets.log_start_offset)
             offsets = offsets._replace(high_watermark=end_offset, last_stable_offset=stable)
         return published.seen._replace(offsets=offsets, end_position=end_position)
 
@@ -314,23 +295,34 @@ class LogContents:
         local = self._local
         self._sync_snapshots(local.unsynced(base_offset), known_before=local.synced_offset)
         local.note_synced(base_offset)
-        self._publish_recovery_point()
+        self._publish_checkpoints()
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        """Lower the recovery point to a cut or below, on the disk too, before the cut: a start after a power cut would
-        believe, unread, later appends. Kafka's LogManager writes it behind the cut.
+    def _lower_checkpoints(self, offset: int, log_start: int | None = None) -> None:
+        """Lower the recovery point to a cut or below, and the log start (None: it stays), on the disk too, before the
+        cut: a start after a power cut would believe, unread, later appends, or delete or hide those in front of the old
+        log start. Kafka's LogManager writes both behind the cut.
         """
         local = self._local
-        if offset < local.recovery_point:
-            local.recovery_point, local.synced_offset = offset, min(offset, local.synced_offset)
-            self._publish_recovery_point()
+        if log_start is not None and log_start < self.log_start:
+            self.log_start = self.local_start = log_start
+        elif offset >= local.recovery_point:
+            return
+        local.recovery_point, local.synced_offset = min(offset, local.recovery_point), min(offset, local.synced_offset)
+        self._publish_checkpoints()
 
-    def _publish_recovery_point(self) -> None:
-        """Publish the recovery point, and have it on the disk. Raises LogOfflineError."""
+    def _publish_checkpoints(self) -> None:
+        """Publish the offsets, and have them on the disk. Raises LogOfflineError."""
         self.publish()
-        if self._write_recovery_point is not None:
-            self._write_recovery_point()
+        if self._write_checkpoints is not None:
+            self._write_checkpoints()
             self._local.check_usable()
+
+    def _publish_cut(self) -> None:
+        """Publish a cut. A high watermark that fell is on the disk then: later appends would pass for committed."""
+        if self.high_watermark < self.state.offsets.high_watermark:
+            self._publish_checkpoints()
+        else:
+            self.publish()
 
     def set_high_watermark(self, offset: int) -> None:
         """Set it between the local log start (Kafka: the log start) and the log's end: retention deletes below it."""
@@ -435,16 +427,15 @@ class LogContents:
             else:
                 self.truncate_fully(offset, offset)
             return True
-        self._lower_recovery_point(offset)
+        self._lower_checkpoints(offset, offset)
         self._forget_tier_start(above=offset)
         self._forget_snapshots(local.truncate_to(offset))
         self.epochs.truncate_from_end(offset)
-        self.log_start = min(self.log_start, offset)
         self.local_start = min(self.local_start, offset)
         self.copied = min(self.copied, offset - 1)
         self.restore_producers(offset)
         self.set_high_watermark(self.high_watermark)
-        self.publish()
+        self._publish_cut()
         return True
 
     def set_aside(self, segments: tuple[LogSegment, ...], *, copies: bool) -> int:
@@ -485,10 +476,11 @@ class LogContents:
     def truncate_fully(self, offset: int, start: int) -> None:
         """Remove everything and begin anew, empty, at an offset; ``start`` is the log's, in the tier."""
         begun = empty_start(self._tier_start, offset, start, before=self.log_start, latest_epoch=self._latest_epoch)
-        self._lower_recovery_point(offset)
         if self.is_tiered:  # or a kill leaves a log that ends here and starts, in the tier, where that of before did
+            self._lower_checkpoints(offset)
             self._note_tier_start(begun)
         else:
+            self._lower_checkpoints(offset, max(offset, self._local.segments.first.base_offset))
             self._forget_tier_start(above=-1)
         self._begin_anew(offset, start)
         self.epochs.clear_and_flush()
@@ -497,7 +489,7 @@ class LogContents:
         if self.is_tiered:  # before an epoch is on the disk that begins behind what the directory's checkpoint says
             self._note_tier_start(begun.finished())
         self.must_be_rebuilt = False
-        self.publish()
+        self._publish_cut()
 
     def _begin_anew(self, offset: int, log_start_offset: int) -> None:
         """Remove all segments and producers, and begin an empty log at an offset."""
@@ -531,19 +523,19 @@ class LogContents:
     def _cut_below_segments(self, offset: int) -> None:
         """Cut to an offset that only the tier has: log start and lineage stay, and the log has to be rebuilt."""
         start = TierStart(TierStartState.CUTTING, offset, self.log_start, self.log_start, self._latest_epoch)
-        self._lower_recovery_point(offset)
+        self._lower_checkpoints(offset)
         self._note_tier_start(start)
         self._begin_anew(offset, self.log_start)
         self.epochs.truncate_from_end(offset)
         self._note_tier_start(start.finished())
         self.must_be_rebuilt = True
-        self.publish()
+        self._publish_cut()
 
     def start_from_tier(self, start: TierStart) -> None:
         """Begin anew behind what the tier has, with the tier's lineage and producers."""
         known = 0 if self._tier_start is None else self._tier_start.superseded_offset
         start = replace(start, superseded_offset=max(known, self.log_start), superseded_epoch=self._latest_epoch)
-        self._lower_recovery_point(start.offset)
+        self._lower_checkpoints(start.offset)
         self._note_tier_start(start)
         self._begin_anew(start.offset, start.log_start_offset)
         self.epochs.replace(start.epochs)
@@ -551,8 +543,8 @@ class LogContents:
         self._note_tier_start(start.finished())
         self.must_be_rebuilt = False
         self.reload_producers()
-        if self._write_recovery_point is not None:
-            self._publish_recovery_point()  # with the log start, which the file need not tell any more
+        if self._write_checkpoints is not None:
+            self._publish_checkpoints()  # with the log start, which the file need not tell any more
             self._forget_tier_start(above=-1)
 
     def complete_lineage(self, earlier: LeaderEpochs) -> None:

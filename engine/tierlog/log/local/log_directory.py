@@ -398,6 +398,11 @@ class LogDirectory(Closeable):
         with self._state.writing() as checkpoints:
             checkpoints.write_all(self._open_ones())
 
+    def write_checkpoints(self) -> None:
+        """As ``checkpoint``; a failure takes the directory offline, and is not raised."""
+        with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
+            checkpoints.write_all(self._open_ones())
+
     def write_recovery_points(self) -> None:
         """Write up to where the open logs are flushed; a failure takes the directory offline, and is not raised."""
         with contextlib.suppress(LogOfflineError), self._state.writing() as checkpoints:
@@ -497,7 +502,7 @@ class LogDirectory(Closeable):
                 tasks=self._tasks,
                 on_offline=self._state.fail,
                 directory_lock=self._lock,
-                write_recovery_point=self.write_recovery_points,
+                write_checkpoints=self.write_checkpoints,
                 pause_cleaning=partial(self.cleaner_manager.paused, key),
             )
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tierlog._native.appends import LogEnd
 from tierlog.arguments import INT64_MAX
 from tierlog.log.fetch_data import FetchDataInfo
 from tierlog.log.formats.leader_epochs import LeaderEpochs
@@ -99,6 +101,26 @@ class LogState(NamedTuple):
         copied = self.offsets.highest_offset_in_remote_storage
         segments = self.segments.from_floor(max(copied, self.offsets.log_start_offset))
         return [segment for segment in segments if segment.base_offset > copied]
+
+
+@dataclass(slots=True)
+class PublishedState:
+    """The published state of readers.
+
+    Attributes:
+        seen: As it was published, or as a reader found it since.
+        end: What native appends move; nothing else is moved without being published.
+        unstable: Where readers of committed records end, if that is below the high watermark.
+    """
+
+    seen: LogState
+    end: LogEnd
+    unstable: int | None
+
+
+def last_stable_offset(high_watermark: int, unstable: int | None, log_start_offset: int) -> int:
+    """Return where readers of committed records end; ``unstable`` is the first offset of an open transaction."""
+    return high_watermark if unstable is None or unstable >= high_watermark else max(unstable, log_start_offset)
 
 
 NO_TIMESTAMP: Final = -1

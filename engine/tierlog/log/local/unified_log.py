@@ -83,13 +83,13 @@ class UnifiedLog(LogView, Closeable):
         is_sole_replica: bool,
         tasks: BackgroundTasks | None,
         on_offline: Callable[[Exception], None] | None,
-        write_recovery_point: Callable[[], None] | None,
+        write_checkpoints: Callable[[], None] | None,
         pause_cleaning: PauseCleaning | None,
     ) -> None:
         machine = found.machine
         local = LocalLog(machine, found.loaded, config=found.config, tasks=tasks, on_offline=on_offline)
         contents = LogContents(
-            machine, local, found, is_sole_replica=is_sole_replica, write_recovery_point=write_recovery_point
+            machine, local, found, is_sole_replica=is_sole_replica, write_checkpoints=write_checkpoints
         )
         super().__init__(machine, found, local=local, contents=contents)
         self._broker_tiers = found.remote_log_enabled
@@ -113,7 +113,7 @@ class UnifiedLog(LogView, Closeable):
         tasks: BackgroundTasks | None = None,
         on_offline: Callable[[Exception], None] | None = None,
         directory_lock: FileLock | None = None,
-        write_recovery_point: Callable[[], None] | None = None,
+        write_checkpoints: Callable[[], None] | None = None,
         pause_cleaning: PauseCleaning | None = None,
     ) -> Self:
         """Load the log of a folder, which is made if it does not exist, and mend it.
@@ -132,9 +132,9 @@ class UnifiedLog(LogView, Closeable):
             tasks: Where work for later is left; None: it is done at once, by the caller's thread.
             on_offline: Called once, when a failure takes the log offline. It must not raise, wait or call this log.
             directory_lock: The lock of the log directory, if the caller holds it; None: no process may hold it now.
-            write_recovery_point: For a caller that gives ``checkpoints`` with a recovery point: writes the log's own to
-                the disk, before records go into a segment behind missing offsets and before a truncation. It is called
-                under the log's lock, and must call nothing that waits.
+            write_checkpoints: For a caller that gives ``checkpoints`` with a recovery point: writes the log's own ones
+                to the disk, before records go into a segment behind missing offsets, before a truncation, and behind
+                one that lowers the high watermark. It is called under the log's lock, and must call nothing that waits.
             pause_cleaning: For a caller that has the log compacted: a block in which no cleaning is under way, and the
                 cleaner's checkpoint is not above an offset (None: wherever it is). It may wait, and raise LogBusyError.
 
@@ -160,7 +160,7 @@ class UnifiedLog(LogView, Closeable):
             is_sole_replica=is_sole_replica,
             tasks=tasks,
             on_offline=on_offline,
-            write_recovery_point=write_recovery_point,
+            write_checkpoints=write_checkpoints,
             pause_cleaning=pause_cleaning,
         )
 
