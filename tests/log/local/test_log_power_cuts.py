@@ -6,12 +6,14 @@ import contextlib
 import errno
 import gc
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from tests.support.living_logs import FOLDER, NOW_MS, batch_of
 from tierlog.errors import StoreError
 from tierlog.log.formats.leader_epochs import LeaderEpochs, encode_leader_epochs, parse_leader_epochs
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.log_reads import FetchIsolation
@@ -247,6 +249,69 @@ def test_the_epochs_of_what_was_flushed_are_those_of_its_batches(lineage: tuple[
     left = crashed(machine, 1)
     left.files.write_whole(f"{FOLDER}/leader-epoch-checkpoint", encode_leader_epochs(LeaderEpochs(lineage)))
     assert opened(left, log.recovery_point).leader_epoch_cache.epoch_with_offsets() == {0: 0, 1: 2, 2: 5}
+
+
+@pytest.mark.parametrize("led", ["with records", "without"])
+def test_an_epoch_that_was_cut_does_not_come_back(led: str) -> None:
+    """If this fails, a replica that led an epoch in which nothing was committed, and leads again, tells the others that
+    the epoch before ends in front of committed records: they cut these. Its copies have that lineage in the tier.
+    """
+    machine = machine_of()
+    log = opened(machine, flush_messages=1)
+    log.append_as_leader(batch_of(VALUE), leader_epoch=0)
+    log.assign_epoch_start_offset(1, 1)
+    if led == "with records":
+        log.append_as_leader(batch_of(VALUE), leader_epoch=1)
+    log.truncate_to(1)  # the new leader has more of epoch 0
+    for offset in (1, 2):
+        data = batch_of(VALUE)
+        data[:8], data[12:16] = offset.to_bytes(8), bytes(4)
+        log.append_as_follower(data, leader_epoch=2)
+    assert isinstance(machine.files, MemoryFiles)
+    left = opened(machine_of(machine.files.crash()), log.recovery_point)
+    assert (left.log_end_offset, left.leader_epoch_cache.epoch_with_offsets()) == (3, {0: 0})
+
+
+def begin_from_tier(log: UnifiedLog, offset: int) -> None:
+    producers = encode_producer_snapshot(())
+    log.start_from_tier(offset, log_start_offset=0, epochs=[(0, 0)], producer_snapshot=producers)
+
+
+@pytest.mark.parametrize(
+    ("begin", "begun"),
+    [
+        (lambda log: log.truncate_to(2), (0, 2, 2, True, {0: 0})),
+        (lambda log: log.truncate_fully_and_start_at(5), (5, 5, 5, False, {})),
+        (lambda log: begin_from_tier(log, 3), (0, 3, 3, False, {0: 0})),
+    ],
+    ids=["cut below its segments", "begun anew", "begun from the tier"],
+)
+def test_a_beginning_behind_a_cut_is_whole_or_none(
+    begin: Callable[[UnifiedLog], None], begun: tuple[object, ...]
+) -> None:
+    """If this fails, a start behind a power cut takes the epochs that were cut for another broker's, and leaves half of
+    a log: without its producers, with the old lineage, or one that nobody knows has to be rebuilt.
+    """
+    seen: list[tuple[object, ...]] = []
+    for at in itertools.count(1):
+        machine = machine_of()
+        log = opened(machine, remote_storage_enable=True)
+        begin_from_tier(log, 4)
+        for epoch in (0, 0, 1):
+            log.append_as_leader(batch_of(VALUE), leader_epoch=epoch)
+        log.flush()
+        log.truncate_to(6)
+        assert isinstance(machine.files, MemoryFiles)
+        power = PowerCut(machine.files, at=at, seed=at)
+        with contextlib.suppress(StoreError):
+            begin(log)
+        if power.left is None:
+            break
+        left = opened(machine_of(power.left), remote_storage_enable=True)
+        lineage = left.leader_epoch_cache.epoch_with_offsets()
+        seen.append((*left.offsets[:2], left.log_end_offset, left.must_be_rebuilt, lineage))
+    assert [each for each in seen if each not in ((0, 4, 6, False, {0: 0}), begun)] == []
+    assert seen[-1] == begun
 
 
 @pytest.mark.parametrize("is_clean", [False, True])

@@ -1,8 +1,9 @@
 """The leader epochs of a living log: one value that is replaced, and its checkpoint.
 
 Lookups are those of the immutable :class:`LeaderEpochs`; ``epochs`` is the current one, which any thread may take and
-ask several questions of. An assignment is on disk before any reader sees it. A truncation is seen at once and written
-later: the file may hold epochs too many after a crash, which loading cuts off again at both ends, and never too few.
+ask several questions of. An assignment is on disk before any reader sees it, and so is a cut of the end: a log that
+grows past the begin of an epoch that the file still has would have that again after a crash. A cut of the start is seen
+at once and written later: the file may hold epochs too many after a crash, which loading cuts off, and never too few.
 
 Source: Kafka LeaderEpochFileCache, LeaderEpochCheckpointFile.
 """
@@ -55,11 +56,11 @@ class LeaderEpochCache:
     Args:
         checkpoint: The file of the epochs; None = no file (a cache of a test, or of a replica that holds no files).
         epochs: Those to begin with; None = those of the checkpoint.
-        on_unwritten: Called after a truncation that the checkpoint does not have yet: the callee has ``flush`` run
-            soon, in the background. It must not raise or wait. An attribute: a log sets it once it can do so.
+        on_unwritten: Called after a cut of the start that the checkpoint does not have yet: the callee has ``flush``
+            run soon, in the background. It must not raise or wait. An attribute: a log sets it once it can do so.
 
-    After an error of ``assign`` or ``clear_and_flush`` the cache is as it was, and the same call may be made again;
-    the file may hold the new epochs already.
+    After an error of ``assign``, ``truncate_from_end`` or ``clear_and_flush`` the cache is as it was, and the same call
+    may be made again; the file may hold the new epochs already.
 
     Raises (all methods with arguments): TypeError: an argument is no int. ValueError: an epoch does not fit into 32
     bits, or an offset into 64.
@@ -93,7 +94,7 @@ class LeaderEpochCache:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether a truncation is not in the checkpoint yet."""
+        """Whether a cut of the start is not in the checkpoint yet."""
         return self._unwritten
 
     @property
@@ -172,14 +173,27 @@ class LeaderEpochCache:
                 self._write(epochs)
 
     def truncate_from_end(self, end_offset_exclusive: int) -> None:
-        """Forget the epochs that begin at or behind an offset; a negative one changes nothing. Written later."""
-        if require_int64("end_offset_exclusive", end_offset_exclusive) >= 0:
-            self._truncate(lambda epochs: epochs.truncate_from_end(end_offset_exclusive))
+        """Forget the epochs that begin at or behind an offset, in the checkpoint too (Kafka: later); a negative one
+        changes nothing. Raises StoreError: nothing has changed.
+        """
+        if require_int64("end_offset_exclusive", end_offset_exclusive) < 0:
+            return
+        with self._writing:
+            epochs = self._epochs.truncate_from_end(end_offset_exclusive)
+            if epochs != self._epochs:
+                self._write(epochs)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Let the epoch of an offset begin there, and forget those before it. Written later."""
         start_offset = require_int64("start_offset", start_offset)
-        self._truncate(lambda epochs: epochs.truncate_from_start(start_offset))
+        with self._writing:
+            epochs = self._epochs.truncate_from_start(start_offset)
+            if epochs == self._epochs:
+                return
+            self._set(epochs)
+            self._unwritten = True
+        if self.on_unwritten is not None:
+            self.on_unwritten()
 
     def clear(self) -> None:
         """Forget all epochs, in memory alone: the checkpoint stays as it is until the next write."""
@@ -199,7 +213,7 @@ class LeaderEpochCache:
             self._write(LeaderEpochs())
 
     def flush(self, *, is_wanted: Callable[[], bool] | None = None) -> None:
-        """Write the epochs that a truncation left unwritten, if any.
+        """Write the epochs that a cut of the start left unwritten, if any.
 
         Args:
             is_wanted: Asked last, when the writes of others have been waited for: False, and nothing is written.
@@ -220,16 +234,6 @@ class LeaderEpochCache:
         """A block without writes of the checkpoint: its folder is renamed, or removed."""
         with self._writing:
             yield
-
-    def _truncate(self, change: Callable[[LeaderEpochs], LeaderEpochs]) -> None:
-        with self._writing:
-            epochs = change(self._epochs)
-            if epochs == self._epochs:
-                return
-            self._set(epochs)
-            self._unwritten = True
-        if self.on_unwritten is not None:
-            self.on_unwritten()
 
     def _write(self, epochs: LeaderEpochs) -> None:
         if self._checkpoint is not None:

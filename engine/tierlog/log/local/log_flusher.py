@@ -114,7 +114,7 @@ class LogFlusher:
             self._tasks.submit(partial(self._flush_quietly, rolled_at))
 
     def write_epochs_later(self) -> None:
-        """Write the epochs that a truncation left in the background."""
+        """Write the epochs that a cut of the start left in the background."""
         if self._tasks is None:
             self._write_epochs()
         else:
