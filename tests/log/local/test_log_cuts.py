@@ -85,3 +85,29 @@ def test_a_cut_below_the_log_start_that_is_cut_short() -> None:
         if is_over:
             break
     assert at > 5
+
+
+def test_a_cut_into_the_tier_supersedes_all_logs_of_before() -> None:
+    """If this fails, a tiered log that began anew, and was cut then, starts behind a power cut where the log before the
+    last one did: what it has in the tier in front of that is offered no more, and deleted.
+    """
+    config = LogConfig(remote_storage_enable=True)
+    seen: set[int] = set()
+    for at in itertools.count(1):
+        files = MemoryFiles()
+        directory = opened(files, config)
+        log = directory.log("orders", 0)
+        log.truncate_fully_and_start_at(100)
+        directory.checkpoint()
+        log.truncate_fully_and_start_at(120, 50)
+        fetch(log, 125, leader_epoch=0)
+        power = PowerCut(files, at=at, seed=at)
+        with contextlib.suppress(StoreError):
+            log.truncate_to(110)
+        if power.left is None:
+            break
+        left = opened(power.left, config).log("orders", 0)
+        assert left.log_start_offset == 50, at
+        seen.add(left.log_end_offset)
+    assert 110 in seen
+    assert max(seen) >= 120

@@ -533,8 +533,7 @@ class LogContents:
 
     def start_from_tier(self, start: TierStart) -> None:
         """Begin anew behind what the tier has, with the tier's lineage and producers."""
-        known = 0 if self._tier_start is None else self._tier_start.superseded_offset
-        start = replace(start, superseded_offset=max(known, self.log_start), superseded_epoch=self._latest_epoch)
+        start = replace(start, superseded_offset=self.log_start, superseded_epoch=self._latest_epoch)
         self._lower_checkpoints(start.offset)
         self._note_tier_start(start)
         self._begin_anew(start.offset, start.log_start_offset)
@@ -562,6 +561,9 @@ class LogContents:
         return -1 if (latest := self.epochs.latest_entry) is None else latest.epoch
 
     def _note_tier_start(self, start: TierStart) -> None:
+        """Write the word on the log start. A checkpoint of the log before the last one may be on the disk still."""
+        if (known := self._tier_start) is not None:
+            start = replace(start, superseded_offset=max(start.superseded_offset, known.superseded_offset))
         self._tier_start_file.write(start)
         self._tier_start = start
 
