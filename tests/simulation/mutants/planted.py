@@ -335,8 +335,10 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "snapshot-ahead": _one(
         "tierlog.remote.metadata.topic_backed.consumer_task",
-        "            self._positions = dict(saved.positions)\n",
-        "            self._positions = {each: at + 1 for each, at in saved.positions.items()}\n",
+        "            self._consumed = saved.consumed\n",
+        "            self._consumed = saved.consumed\n"
+        "            for each in self._consumed.positions:\n"
+        "                self._consumed.positions[each] += 1\n",
         "a start from the saved state passes over one record of each metadata partition",
     ),
     # ---- the cleaner
