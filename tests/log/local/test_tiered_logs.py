@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
 
 from tests.support.living_logs import FOLDER, batch_of, machine_of
-from tierlog.errors import CorruptIndexError
+from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
+from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.simulated.memory_files import MemoryFiles
+from tierlog.testing.failing_disk import PowerCut
 
 
 @pytest.fixture
@@ -104,9 +109,9 @@ def test_a_log_that_left_the_tier_starts_where_it_is_local(machine: Machine) -> 
 SMALL = LogConfig(segment_bytes=200, remote_storage_enable=True, local_retention_bytes=0, retention_ms=-1)
 
 
-def opened(machine: Machine) -> UnifiedLog:
-    """Open the log as SMALL has it."""
-    return UnifiedLog.open(FOLDER, machine=machine, config=SMALL, remote_log_enabled=True)
+def opened(machine: Machine, config: LogConfig = SMALL, **more: Any) -> UnifiedLog:
+    """Open the log in a broker that has a tier."""
+    return UnifiedLog.open(FOLDER, machine=machine, config=config, remote_log_enabled=True, **more)
 
 
 def mostly_in_tier(machine: Machine) -> UnifiedLog:
@@ -129,6 +134,33 @@ def test_a_log_that_was_to_be_rebuilt_and_left_the_tier_is_whole(machine: Machin
     assert (log.offsets[:2], log.log_end_offset, log.must_be_rebuilt) == ((4, 4), 4, False)
     with opened(machine) as killed:
         assert (killed.offsets[:2], killed.must_be_rebuilt) == ((4, 4), False)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_start_that_the_checkpoint_has_is_no_files_word_again(seed: int) -> None:
+    """If this fails, a replica that an unclean leader cuts below its log start loses all of its log to a power cut: the
+    file that came back says that the log starts behind its end.
+    """
+    config = LogConfig(remote_storage_enable=True)
+    for at in itertools.count(1):
+        machine = machine_of()
+        log = opened(machine, config)
+        for _ in range(5):
+            log.append_as_leader(batch_of(b"a"), leader_epoch=0)
+        log.maybe_increment_high_watermark(5)
+        log.maybe_increment_log_start_offset(4, "records were deleted")
+        log.close()
+        log = opened(machine, config, checkpoints=LogCheckpoints(5, log_start_offset=4), had_clean_shutdown=True)
+        assert isinstance(machine.files, MemoryFiles)
+        power = PowerCut(machine.files, at=at, seed=seed)
+        with contextlib.suppress(StoreError):
+            log.truncate_to(2)
+        if power.left is None:
+            break
+        left = dataclasses.replace(machine, files=power.left)
+        found = opened(left, config, checkpoints=LogCheckpoints(2))  # it was lowered in front of the cut
+        assert (found.log_start_offset, found.log_end_offset) in ((0, 2), (0, 5)), at
+    assert at > 2
 
 
 def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> None:

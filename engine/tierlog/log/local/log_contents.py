@@ -571,7 +571,6 @@ class LogContents:
         """Remove the word on a log start above an offset: loading would believe it."""
         if self._tier_start is not None and self._tier_start.log_start_offset > above:
             self._tier_start_file.remove()
-            self._local.sync_folder()
             self._tier_start = None
 
     def reload_producers(self) -> None:

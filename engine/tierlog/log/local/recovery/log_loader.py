@@ -245,7 +245,6 @@ class LogLoader:
         if start.is_unfinished and (self._was_clean or start.is_overtaken(-1 if latest is None else latest.epoch)):
             # Whoever left it unfinished was killed: a broker that does not know the file has run here since.
             self._tier_start_file.remove()
-            self._machine.files.fsync_directory(self._folder)
             self._report.add(
                 "deleted", self._tier_start_file.path, "another broker has run over an unfinished beginning"
             )

@@ -161,8 +161,11 @@ class TierStartFile:
         self._files.write_whole(self.path, _encode(start))
 
     def remove(self) -> None:
-        """Remove the file, if it is there. Raises StoreError."""
+        """Remove the file, durably, if it is there: one that came back would raise the start of a log that was cut
+        meanwhile. Raises StoreError.
+        """
         self._files.remove(self.path)
+        self._files.fsync_directory(self._folder.path)
 
 
 def _encode(start: TierStart) -> bytes:
