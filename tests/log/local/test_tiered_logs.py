@@ -12,6 +12,7 @@ import pytest
 from tests.support.living_logs import FOLDER, batch_of, machine_of
 from tierlog.errors import CorruptIndexError, StoreError
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
+from tierlog.log.local.directory.directory_recovery import DirectoryRecovery, recover_directory
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
@@ -161,6 +162,45 @@ def test_a_log_start_that_the_checkpoint_has_is_no_files_word_again(seed: int) -
         found = opened(left, config, checkpoints=LogCheckpoints(2))  # it was lowered in front of the cut
         assert (found.log_start_offset, found.log_end_offset) in ((0, 2), (0, 5)), at
     assert at > 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_that_was_to_be_rebuilt_and_left_the_tier_while_it_was_down(machine: Machine, is_clean: bool) -> None:
+    """If this fails, the partition can never lead here once the topic is in the tier again, and its follower ends with
+    a ValueError: what it was to be rebuilt from went with the first tier.
+    """
+    mostly_in_tier(machine).truncate_to(4)
+    with opened(machine, dataclasses.replace(SMALL, remote_storage_enable=False)) as log:
+        assert (log.offsets[:2], log.log_end_offset, log.must_be_rebuilt) == ((4, 4), 4, False)
+        log.append_as_leader(batch_of(b"here"), leader_epoch=2)
+    with opened(machine, had_clean_shutdown=is_clean) as log:
+        # A checkpoint that counts names no start of a log that is all local; the lineage in front is any tier's then.
+        assert (log.offsets[:2], log.must_be_rebuilt) == ((0 if is_clean else 4, 4), is_clean)
+        log.complete_lineage([(0, 0)])
+        assert (log.log_end_offset, log.must_be_rebuilt) == (5, False)
+
+
+def test_a_log_that_was_to_be_rebuilt_and_was_appended_to_by_another_broker(machine: Machine) -> None:
+    """If this fails, a broker that ran on Kafka for a while cannot lead a partition that has all of its records."""
+    log = mostly_in_tier(machine)
+    log.truncate_to(4)
+    log.append_as_leader(batch_of(b"Kafka's"), leader_epoch=2)  # Kafka knows nothing of a log that must be rebuilt
+    with opened(machine) as found:
+        assert (found.offsets[:2], found.log_end_offset, found.must_be_rebuilt) == ((0, 4), 5, False)
+        assert found.leader_epoch_cache.epoch_with_offsets() == {0: 0, 2: 4}
+        found.truncate_to(4)
+    with opened(machine) as again:
+        assert not again.must_be_rebuilt
+
+
+def test_a_log_that_is_to_be_rebuilt_stays_so_under_tierlog_recover(machine: Machine) -> None:
+    """If this fails, the log starts where it was cut, and as leader deletes what the tier has in front of that."""
+    mostly_in_tier(machine).truncate_to(4)
+    *_, outcome = recover_directory(FOLDER, machine=machine, config=LogConfig())
+    assert isinstance(outcome, DirectoryRecovery)
+    assert [(log.log_end_offset, log.error) for log in outcome.logs] == [(4, None)]
+    with opened(machine) as log:
+        assert (log.offsets[:2], log.must_be_rebuilt) == ((0, 4), True)
 
 
 def test_a_high_watermark_lies_not_below_the_local_start(machine: Machine) -> None:

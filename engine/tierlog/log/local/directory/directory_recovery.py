@@ -240,7 +240,7 @@ def _recovered(
             producers=ProducerState(),
             checkpoints=checkpoints,
             had_clean_shutdown=was_clean,
-            keeps_holes=True,  # the disk does not say which topics are compacted
+            knows_topic=False,  # the disk does not say which topics are compacted, or tiered
             syncs_all=True,
         )
         loaded = loader.load(remote_log_enabled=is_tiered)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierlog.arguments import require_flag, require_int64, require_path, require_type
-from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError
+from tierlog.errors import CorruptIndexError, CorruptRecordError
 from tierlog.log.formats.identity_files import Uuid
 from tierlog.log.formats.segment_files import OFFSET_MAX, SegmentFileKind, find_segment_file, segment_file_name
 from tierlog.log.local.leader_epoch_cache import EpochCheckpointFile, LeaderEpochCache
@@ -79,7 +79,7 @@ class LoadedLog:
         place: The folder that the segments are in: a rename of it moves them all.
         tier_start: What the log's ``start-from-tier`` says; None: there is none.
         must_be_rebuilt: Whether the log is tiered and lacks what it must have of the tier: it was cut below its first
-            segment, or its lineage does not reach back to its start.
+            segment, and is empty; or its lineage does not reach back to its start.
     """
 
     place: LogFolder
@@ -109,8 +109,8 @@ class LogLoader:
         producers: A new one.
         checkpoints: Of the log directory. ``high_watermark`` is not looked at.
         had_clean_shutdown: Whether the log directory was closed cleanly: then only missing files are rebuilt.
-        keeps_holes: Whether what lies behind a hole between segments stays even if it was never flushed: the topic may
-            be compacted, for all that the caller knows.
+        knows_topic: Whether the configuration is the topic's. Else the topic may be compacted, and what lies behind a
+            hole stays even if it was never flushed; or be tiered, and ``start-from-tier`` stays as it is.
         syncs_all: Whether all that was recovered is fsynced: the caller does not flush the log from its recovery point
             on, as it does with one that it runs.
 
@@ -128,7 +128,7 @@ class LogLoader:
         producers: ProducerState,
         checkpoints: LogCheckpoints,
         had_clean_shutdown: bool,
-        keeps_holes: bool = False,
+        knows_topic: bool = True,
         syncs_all: bool = False,
     ) -> None:
         self._folder = folder.path
@@ -146,7 +146,7 @@ class LogLoader:
         self._tier_start_file = TierStartFile(machine.files, folder)
         self._recovered: set[int] = set()
         self._has_gaps = False
-        self._keeps_holes = keeps_holes
+        self._knows_topic = knows_topic
         self._syncs_all = syncs_all or had_clean_shutdown or checkpoints.recovery_point is None
         self._unsynced: list[LogSegment] = []
         self._has_synced = False
@@ -210,6 +210,9 @@ class LogLoader:
             self._flush_recovered()
         first = self.segments.first.base_offset
         log_start = self._log_start if remote_log_enabled else max(self._log_start, first)
+        if self._knows_topic:
+            may_need_tier = remote_log_enabled and end_offset == max(log_start, first)
+            tier_start = self._tier_start_file.settle(tier_start, log_start, may_need_tier=may_need_tier)
         self._cut_epochs(log_start, end_offset)
         self._restore_producers(log_start, end_offset)
         if self._has_synced or any(action.kind != "rebuilt" for action in self._report.actions):
@@ -342,7 +345,7 @@ class LogLoader:
         end_offset, next_offset = segment.read_next_offset(), behind[0].base_offset
         if next_offset <= end_offset:
             return False
-        if self._is_point_known and not self._has_gaps and not self._keeps_holes:
+        if self._is_point_known and not self._has_gaps and self._knows_topic:
             self._remove(behind, f"the records from {end_offset} on in front of it are lost, and it was never flushed")
             return True
         if end_offset not in self._holes:
@@ -480,12 +483,10 @@ class LogLoader:
 
     def _remove_orphan(self, name: str) -> None:
         path = f"{self._folder}/{name}"
-        try:
-            size = self._machine.files.stat(path).size_bytes
-        except ObjectNotFoundError:
-            return
-        self._machine.files.remove(path)
-        self._report.add("deleted", path, "an index without its log", bytes_cut=size)
+        found = self._machine.files.find(path)
+        if found is not None:
+            self._machine.files.remove(path)
+            self._report.add("deleted", path, "an index without its log", bytes_cut=found.size_bytes)
 
     def _remove(self, segments: Sequence[LogSegment], why: str) -> None:
         """Take segments out of the log, for good on return."""

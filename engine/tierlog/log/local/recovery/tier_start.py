@@ -160,6 +160,23 @@ class TierStartFile:
         """Replace the file, durably. Raises StoreError."""
         self._files.write_whole(self.path, _encode(start))
 
+    def settle(self, start: TierStart | None, log_start_offset: int, *, may_need_tier: bool) -> TierStart | None:
+        """Return what the file says of a log that was loaded, written again where that has changed: NEEDED is over
+        where the topic has left the tier meanwhile, or another broker has appended to the log. Raises StoreError.
+
+        Args:
+            start: The content; None: there is no file.
+            log_start_offset: Where the log starts.
+            may_need_tier: Whether it is tiered, and has no records here.
+        """
+        if start is None or (may_need_tier and start.state is TierStartState.NEEDED):
+            return start
+        offset = max(start.offset, log_start_offset)
+        settled = replace(start, state=TierStartState.STARTED, offset=offset, log_start_offset=log_start_offset)
+        if settled != start:
+            self.write(settled)
+        return settled
+
     def remove(self) -> None:
         """Remove the file, durably, if it is there: one that came back would raise the start of a log that was cut
         meanwhile. Raises StoreError.
