@@ -57,6 +57,11 @@ def damage_transactions(files: MemoryFiles) -> None:
     flip(files, SegmentFileKind.TRANSACTION_INDEX, 1)
 
 
+def delete_transactions_alone(files: MemoryFiles) -> None:
+    """Of the renames of a deletion, which no fsync of the folder followed, a power cut left one."""
+    files.rename(path_of(SegmentFileKind.TRANSACTION_INDEX), f"{path_of(SegmentFileKind.TRANSACTION_INDEX)}.deleted")
+
+
 def lose_index_and_a_batch(files: MemoryFiles) -> None:
     lose_index(files)
     flip(files, SegmentFileKind.LOG, 40)
@@ -80,7 +85,7 @@ def opened(files: MemoryFiles, end_offset: int, *, clean: bool) -> UnifiedLog:
     )
 
 
-@pytest.mark.parametrize("damage", [lose_index, damage_transactions, lose_index_and_a_batch])
+@pytest.mark.parametrize("damage", [lose_index, damage_transactions, delete_transactions_alone, lose_index_and_a_batch])
 def test_the_power_goes_while_a_flushed_segment_is_rebuilt(damage: Callable[[MemoryFiles], None]) -> None:
     """If this fails, readers of committed records get those of an aborted transaction, since the start behind finds a
     new index and takes a transaction index for whole that is none; or the tier gets no more segments.
@@ -91,7 +96,7 @@ def test_the_power_goes_while_a_flushed_segment_is_rebuilt(damage: Callable[[Mem
     at, seen = 0, 0
     while at <= seen:
         at += 1
-        for seed in range(4):
+        for seed in range(8):
             power = PowerCut(struck := copy_of(files), at=at, seed=seed)
             with contextlib.suppress(StoreError):
                 opened(struck, end_offset, clean=True).close()

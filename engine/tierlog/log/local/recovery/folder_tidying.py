@@ -64,6 +64,7 @@ class _Tidying:
         self._report = report
 
     def run(self) -> None:
+        self._have_lost_transactions_rebuilt()
         swaps = self._remove_what_did_not_count()
         if not swaps:
             return
@@ -77,6 +78,20 @@ class _Tidying:
             if name.kind is SegmentFileKind.LOG:  # from the lowest up: one between two .swap files would count as old
                 self._files.fsync_directory(self._folder)
         self._files.fsync_directory(self._folder)
+
+    def _have_lost_transactions_rebuilt(self) -> None:
+        """Remove the offset index of a segment whose deletion a power cut undid but for its transaction index, durably:
+        loading rebuilds both then. Of a transaction index it cannot tell whether there was one.
+        """
+        listed = self._files.list_files(self._folder)
+        there, ending = group_segment_files(listed), f"{SegmentFileKind.TRANSACTION_INDEX.value}{DELETED}"
+        gone = {name.base_offset for path, _ in listed if path.endswith(ending) and (name := find_segment_file(path))}
+        halves = gone & there[SegmentFileKind.LOG].keys() - there[SegmentFileKind.TRANSACTION_INDEX].keys()
+        for base_offset in sorted(halves):
+            index = SegmentFileName(base_offset, SegmentFileKind.OFFSET_INDEX)
+            self._delete_named(index, "the segment's deletion was interrupted behind its transaction index")
+        if halves:
+            self._files.fsync_directory(self._folder)
 
     def _remove_what_did_not_count(self) -> list[SegmentFileName]:
         """Delete files that were being deleted, or are incomplete; return those to swap in."""
