@@ -226,6 +226,23 @@ def test_out_of_range_that_is_in_range_by_now() -> None:
     asked(follower, FetchRecords, BACKOFF_MS)
 
 
+def test_a_cut_to_a_leaders_start_within_a_batch() -> None:
+    """If this fails, a replica that led, and whose last records nobody has, is out of sync until the start of its new
+    leader rises: a client has deleted records there, up to within a batch.
+    """
+    replica = made()
+    follower, log = replica.follower, replica.log
+    grown(replica, 15)
+    follower.follow(1, 1)
+    # Its records from 9 on are of epoch 1, and its lineage starts with its log.
+    follower.on_answer(asked(follower, FetchRecords), FetchedRecords(19, 12, [], EpochEnd(0, 12)), 0)
+    request = asked(follower, FetchRecords)
+    assert (request.offset, request.last_fetched_epoch, log.log_start_offset) == (12, 0, 0)
+    follower.on_answer(request, FetchedRecords(19, 12, [sent(9, epoch=1, count=10)]), 0)
+    assert follower.refusal is None
+    assert (log.log_start_offset, log.log_end_offset, replica.epochs) == (12, 19, {1: 12})
+
+
 def to_aux_state(follower: Follower) -> BuildAuxState:
     """Answer up to the action: the leader has offsets from 9 on, written in epoch 3."""
     follower.on_error(asked(follower, FetchRecords), KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE, 0)

@@ -305,7 +305,7 @@ class Follower:
         parts = [part for part in answer.records if memoryview(part).nbytes]
         if parts:
             data = parts[0] if len(parts) == 1 else b"".join(parts)  # a batch may lie in two of them
-            self._begin_within(data)
+            self._begin_within(data, answer.log_start_offset)
             log.append_as_follower(data, leader_epoch=self.leader_epoch)
         self.refusal = None
         log.update_high_watermark(answer.high_watermark)
@@ -316,14 +316,14 @@ class Follower:
             )
         self.lag = max(0, answer.high_watermark - log.log_end_offset)
 
-    def _begin_within(self, data: Buffer) -> None:
-        """Begin an empty log at the begin of its first batch, if the leader's log start lies within that batch: records
-        were deleted up to there. The log start rises again with the answer's (Kafka
-        appendRecordsToFollowerOrFutureReplica).
+    def _begin_within(self, data: Buffer, leader_log_start: int) -> None:
+        """Begin anew at the begin of the first batch, if the log ends within that batch and has nothing that counts:
+        records were deleted up to there, and it is empty, or was cut to where the leader's log and lineage start. The
+        log start rises again with the answer's (Kafka appendRecordsToFollowerOrFutureReplica: only of an empty log).
         """
         log, view = self._log, memoryview(data).cast("B")
         end_offset = log.log_end_offset
-        if end_offset != log.log_start_offset or len(view) < _OFFSETS.size:
+        if max(log.log_start_offset, leader_log_start) < end_offset or len(view) < _OFFSETS.size:
             return
         base_offset, magic, last_offset_delta = _OFFSETS.unpack_from(view)
         if magic >= _MAGIC_V2 and 0 <= base_offset < end_offset <= base_offset + last_offset_delta:
