@@ -15,10 +15,12 @@ from tierlog._native.indexes import read_offset_index, read_time_index
 from tierlog.errors import CorruptIndexError, CorruptRecordError, ObjectNotFoundError, StoreError
 from tierlog.log.local.log_config import LogConfig
 from tierlog.log.local.log_errors import LogTruncatedError
+from tierlog.log.local.log_folder import LazyFile
 from tierlog.log.local.producers.producer_state import AbortedTransaction
 from tierlog.log.local.segments.log_segment import LogSegment
 from tierlog.log.local.segments.segment_view import TimestampAndOffset
 from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.files import UpdatableFile
 from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 BASE = 1000
@@ -317,6 +319,32 @@ def test_transaction_index(place: tuple[Machine, str]) -> None:
     index.write_at(b"\0\1", position=34 * 4500)
     with pytest.raises(CorruptIndexError, match="txnindex @ 153000"):
         LogSegment.open(*place, BASE, config=LogConfig()).check_transaction_index()
+
+
+def test_a_flush_while_the_transaction_index_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, a power cut takes the name of a transaction index that was flushed, and readers of committed
+    records get what was aborted.
+    """
+    files = MemoryFiles()
+    files.make_directories("/log")
+    filled((Machine(files=files), "/log"), batches(3)).flush()
+    files.fsync_directory("/log")
+    segment = LogSegment.open(
+        Machine(files=files), "/log", BASE, config=LogConfig()
+    )  # a new one has synced nothing yet
+    made = LazyFile.made
+
+    def flushed_first(file: LazyFile) -> UpdatableFile:
+        """Another thread flushes in front of it."""
+        if file.path == segment.transaction_index_path:
+            segment.flush()
+        return made(file)
+
+    monkeypatch.setattr(LazyFile, "made", flushed_first)
+    segment.append_aborted([AbortedTransaction(7, BASE, BASE + 1, BASE + 2)])
+    segment.flush()
+    left = LogSegment.open(Machine(files=files.crash()), "/log", BASE, config=LogConfig())
+    assert left.collect_aborted(fetch_offset=0, upper_bound_offset=1 << 40)[0] == [(7, BASE, BASE + 1)]
 
 
 def test_a_segment_takes_what_just_fits(place: tuple[Machine, str]) -> None:

@@ -39,7 +39,7 @@ class TransactionIndexFile:
         self._count = 0 if is_new else -1
         self._last_offset: int | None = None
         self._changes, self._synced_changes = int(not is_new), 0
-        self._has_new_name = False
+        self._names = self._synced_names = 0
 
     def _known_count(self) -> int:
         """Return the number of whole entries; bytes behind them do not count."""
@@ -76,8 +76,9 @@ class TransactionIndexFile:
             _ENTRY.pack(0, each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset)
             for each in aborted
         )
-        self._has_new_name |= self.file.find() is None
+        is_new = self.file.find() is None
         file = self.file.made()
+        self._names += is_new  # not before: an fsync of another thread in between would take the name for synced
         if file.size_bytes != count * TRANSACTION_ENTRY_BYTES:
             file.truncate(count * TRANSACTION_ENTRY_BYTES)  # a torn entry: what follows it would never be read
         file.append(data)
@@ -161,11 +162,11 @@ class TransactionIndexFile:
         """Fsync the file, if there is one and it may have changed since the last time, and the folder that has got its
         name since then: it is made long after the segment. Any thread.
         """
-        changes = self._changes
+        changes, names = self._changes, self._names
         if self._synced_changes != changes:
             with contextlib.suppress(ObjectNotFoundError):
                 self.file.fsync()
-            if self._has_new_name:
+            if self._synced_names != names:
                 self._files.fsync_directory(self._folder.path)
-                self._has_new_name = False
+                self._synced_names = names
             self._synced_changes = changes  # not before: a second thread would take it for done
