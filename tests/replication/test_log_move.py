@@ -283,6 +283,22 @@ class TestMoves:
         caught_up(move, now_ms=10_000)
         assert records_of(future) == records_of(log)
 
+    def test_an_epoch_without_records_behind_another_branch(self, directories: LogDirectories) -> None:
+        """If this fails, a leader that was just elected serves a dead branch behind a move, as committed."""
+        log, future, move = moving(directories, batches=10)
+        caught_up(move)
+        log.truncate_to(16)
+        for offset in range(16, 20):
+            log.append_as_follower(encode(Batch(offset, (b"of another leader",), epoch=6)), leader_epoch=6)
+        log.assign_epoch_start_offset(7, 20)
+        assert log.log_end_offset == future.log_end_offset == 20
+        assert directories.finish_move("orders", 0) is None
+        assert future.leader_epoch_cache.latest_epoch == 0
+        caught_up(move, now_ms=10_000)
+        wanted = records_of(log), log.leader_epoch_cache.epochs
+        assert directories.finish_move("orders", 0) is future
+        assert (records_of(future), future.leader_epoch_cache.epochs) == wanted
+
     def test_an_epoch_without_records(self, directories: LogDirectories) -> None:
         """If this fails, a leader that was just elected forgets its epoch with the move."""
         log = directories.log("orders", 0)

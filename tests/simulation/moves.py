@@ -72,7 +72,8 @@ class Moves:
         copied = move.step(self._broker.now_ms, max_bytes=_STEP_BYTES)
         if move.is_caught_up:
             with replica.acting():  # Kafka: in the partition's leaderIsrUpdateLock
-                self._finish(replica)
+                if move.is_caught_up:  # the current log may have been cut while this task waited
+                    self._finish(replica)
         return copied
 
     def _finish(self, replica: Replica) -> None:

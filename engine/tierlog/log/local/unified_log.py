@@ -518,6 +518,9 @@ class UnifiedLog(LogView, Closeable):
             if future.log_end_offset != offsets.log_end_offset:
                 return False
             if latest is not None and latest.start_offset == offsets.log_end_offset:  # begun, and nothing appended yet
+                last = offsets.log_end_offset - 1
+                if future.leader_epoch_cache.epoch_for_offset(last) != self._contents.epochs.epoch_for_offset(last):
+                    return False  # it ends in another branch, which this log was cut from
                 future.assign_epoch_start_offset(*latest)
             if latest is None and offsets.log_start_offset == offsets.log_end_offset:
                 # Its records are deleted, and its last epoch was cut off: the future log has neither then.
