@@ -58,10 +58,10 @@ class ReplicaFetcher:
                 continue
             with replica.acting():
                 request = replica.follower.next_request(now_ms)
-            if isinstance(request, BuildAuxState):
-                replica.begin_build(request)
-            elif request is not None:
-                asked.append((replica, request))
+                if isinstance(request, BuildAuxState):
+                    replica.begin_build(request)
+                elif request is not None:
+                    asked.append((replica, request))
         if any(not isinstance(request, FetchRecords) for _, request in asked):
             self._broker.trace.count("questions of followers")
         return asked

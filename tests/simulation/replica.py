@@ -119,7 +119,7 @@ class Replica:
             elif isinstance(action, AlterPartition):
                 self._alter(action)
             else:
-                self._build(action)
+                self.begin_build(action)
         high_watermark = self.log.high_watermark
         for token in [each for each, (known, _) in self._watermark_waits.items() if known < high_watermark]:
             self._due.append(_bound(self._watermark_waits.pop(token)[1], None))
@@ -238,12 +238,10 @@ class Replica:
         with self.acting():
             self.leader.on_alter_failed(proposal, error)
 
-    def _build(self, request: BuildAuxState) -> None:
-        """Have a leader's own log rebuilt."""
-        self._due.append(lambda: self.begin_build(request))
-
     def begin_build(self, request: BuildAuxState) -> None:
-        """Have the manager begin the log anew behind the tier."""
+        """Have the manager begin the log anew behind the tier. In ``acting``: a change of the role finds the build, and
+        ends it, or comes first, and nothing asks for it.
+        """
         self.broker.world.nemesis.traps.log_begins(self.broker.broker_id, self.partition)
         try:
             build = self.broker.manager.build_aux_state(self.tip, request)

@@ -12,13 +12,28 @@ from typing import Any
 import pytest
 
 from tests.replication.test_log_move import PATHS, TOPIC_ID, other_than, records_of, send_without_epochs
-from tests.replication.test_tiered_moves import TIERED
+from tests.replication.test_tiered_moves import TIERED, shorten
+from tests.simulation.cluster_messages import PartitionState
+from tests.simulation.fetchers import ReplicaFetcher
 from tests.simulation.messages import Partition
 from tests.simulation.moves import Moves
 from tests.simulation.replica import FOLLOWER_SETTINGS, Replica
+from tests.support.living_logs import batch_of
+from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_directories import LogDirectories
+from tierlog.log.local.log_errors import KafkaError
 from tierlog.remote.api import TopicIdPartition
-from tierlog.replication import Brokers, BrokerState, LogMove
+from tierlog.replication import (
+    AuxStateBuilt,
+    Brokers,
+    BrokerState,
+    BuildAuxState,
+    EpochEnd,
+    LeaderAndIsr,
+    LogMove,
+    OffsetAndEpoch,
+)
+from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
 ORDERS = Partition("orders", 0, 1)
@@ -41,21 +56,53 @@ class Life:
             name="broker-1",
             now_ms=1_000_000,
             clock=machine.clock,
-            group=scheduler,
+            group=scheduler.group("broker-1"),
             directories=self.directories,
             known=Brokers({1: BrokerState(1), 2: BrokerState(1)}),
             settings=SimpleNamespace(replica_lag_ms=4000),
             follower_settings=FOLLOWER_SETTINGS,
             trace=nothing,
             world=SimpleNamespace(nemesis=SimpleNamespace(traps=nothing)),
-            manager=SimpleNamespace(on_leadership_change=lambda *_, **__: None),
-            soon=lambda call: call(),
+            manager=self,
+            soon=lambda call: scheduler.spawn(call, name="request"),
             later=lambda *_: None,
             wake_fetchers=lambda: None,
             replicas={},
         )
         tip = TopicIdPartition(TOPIC_ID, "orders", 0)
         self.replica = self.broker.replicas[ORDERS] = Replica(self.broker, ORDERS, tip, self.log)
+        self.builds = 0
+        self._aux_states = scheduler.pool(1, name="aux-state")
+
+    def close(self) -> None:
+        self._aux_states.close()
+        self.directories.close()
+
+    def take(self, *, leader: int, epoch: int) -> None:
+        """Take the controller's word, as the metadata task does."""
+        known = LeaderAndIsr(epoch, epoch, (1, 2), frozenset((leader,)))
+        self.replica.take(PartitionState(ORDERS, leader, known))
+
+    # ---- the manager
+
+    def on_leadership_change(self, *_: object) -> None:
+        pass
+
+    def build_aux_state(self, _: TopicIdPartition, __: BuildAuxState) -> Future[AuxStateBuilt]:
+        """Stand still, as at one of the manager's locks, and then have the log begun behind offset 49."""
+        self.builds += 1
+        self.clock.sleep(5)
+        return self._aux_states.submit(self._built)
+
+    def _built(self) -> AuxStateBuilt:
+        none = encode_producer_snapshot(())
+        self.log.start_from_tier(50, log_start_offset=0, epochs=[(3, 0)], producer_snapshot=none)
+        return AuxStateBuilt(50)
+
+    def wait_for_a_build(self) -> None:
+        """Wait until a task stands still within ``build_aux_state``."""
+        while not self.builds:
+            self.clock.sleep(0.01)
 
 
 @pytest.fixture
@@ -63,7 +110,7 @@ def life() -> Iterator[Life]:
     made = Life()
     with made.scheduler:
         yield made
-        made.directories.close()
+        made.close()
 
 
 def test_a_move_ends_only_while_its_log_is_not_cut(life: Life) -> None:
@@ -90,3 +137,42 @@ def test_a_move_ends_only_while_its_log_is_not_cut(life: Life) -> None:
         moves._go_on(life.replica, future)
         life.clock.sleep(1)
     assert records_of(future) == wanted
+
+
+def test_a_build_of_a_follower_is_not_begun_behind_a_change_of_the_role(life: Life) -> None:
+    """If this fails, a log is emptied whose broker leads, or is in the in-sync set of another leader: what was
+    acknowledged is lost.
+    """
+    life.take(leader=2, epoch=5)
+    follower, now_ms = life.replica.follower, life.broker.now_ms
+    request = follower.next_request(now_ms)
+    assert request is not None
+    follower.on_error(request, KafkaError.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms)
+    for answer in (OffsetAndEpoch(0, 3), OffsetAndEpoch(50, 3), EpochEnd(3, 50)):
+        request = follower.next_request(now_ms)
+        assert request is not None
+        follower.on_answer(request, answer, now_ms)
+    fetcher = life.scheduler.start(ReplicaFetcher(life.broker, 2)._collect, name="fetcher-2")
+    life.wait_for_a_build()
+    life.take(leader=1, epoch=6)
+    with life.replica.acting():
+        begin = life.log.log_end_offset
+        life.replica.leader.append(batch_of(b"acknowledged"), required_acks=-1, now_ms=now_ms)
+    fetcher.result()
+    life.clock.sleep(1)
+    assert life.log.log_end_offset == begin + 1
+    assert life.log.leader_epoch_cache.latest_epoch == 6
+
+
+def test_a_build_of_a_leader_is_not_begun_behind_a_change_of_the_role(life: Life) -> None:
+    """If this fails, the log of a broker that led empties itself, while it is in the in-sync set of the next leader."""
+    shorten(life.log)
+    life.log.truncate_to(life.log.local_log_start_offset - 1)
+    assert life.log.must_be_rebuilt
+    metadata = life.scheduler.start(lambda: life.take(leader=1, epoch=5), name="metadata")
+    life.wait_for_a_build()
+    life.take(leader=2, epoch=6)
+    known = life.log.offsets
+    metadata.result()
+    life.clock.sleep(1)
+    assert life.log.offsets == known
