@@ -200,25 +200,27 @@ class LogMove:
         epoch = log.leader_epoch_cache.epoch_for_offset(offset)
         return OffsetAndEpoch(offset, 0 if epoch is None else epoch)
 
-    def _built(self, request: BuildAuxState) -> AuxStateBuilt:
+    def _built(self, request: BuildAuxState) -> AuxStateBuilt | None:
         """Begin the future log where the current one begins here: what lies in front of it stays in the tier, and the
         current log knows its lineage and its producers. A future log that has records, and lacks their lineage, takes
-        the current one's.
+        the current one's. None: where it was to begin it cannot any more.
         """
-        log, offset = self._current, request.offset + 1
+        log, future, offset = self._current, self._future, request.offset + 1
         epochs = log.leader_epoch_cache.epoch_entries_in_range(0, offset)
-        if request.keeps_records:
-            self._future.maybe_increment_log_start_offset(request.log_start_offset, "the current log's start rose")
-            self._future.complete_lineage(epochs)
-            return AuxStateBuilt(self._future.log_end_offset)
-        snapshot = log.snapshot_at(offset)
-        if snapshot is None:
-            first = log.log_segments()[0].base_offset
-            snapshot = log.snapshot_at(first) or encode_producer_snapshot(())
-        self._future.start_from_tier(  # with a start that was read behind the lineage, which is cut behind it
-            offset,
-            log_start_offset=min(max(request.log_start_offset, log.log_start_offset), offset),
-            epochs=epochs,
-            producer_snapshot=snapshot,
-        )
+        # Read behind the lineage, which is cut behind a start that rises.
+        start = min(max(request.log_start_offset, log.log_start_offset), offset)
+        try:
+            if request.keeps_records:
+                future.maybe_increment_log_start_offset(start, "the current log's start rose")
+                future.complete_lineage(epochs)
+                return AuxStateBuilt(future.log_end_offset)
+            snapshot = log.snapshot_at(offset)
+            if snapshot is None:
+                first = log.log_segments()[0].base_offset
+                snapshot = log.snapshot_at(first) or encode_producer_snapshot(())
+            future.start_from_tier(offset, log_start_offset=start, epochs=epochs, producer_snapshot=snapshot)
+        except LogClosedError:  # a ValueError, too
+            raise
+        except ValueError:  # the topic has left the tier, or the current log was cut, since the follower asked
+            return None
         return AuxStateBuilt(offset)
