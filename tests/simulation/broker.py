@@ -313,7 +313,9 @@ class Broker:
             try:
                 self._take(answer)
             except (LogOfflineError, LogClosedError):
-                return
+                if not self.directories.online:
+                    return
+                self.clock.sleep(_RETRY_SECONDS)  # of one log or directory: the others' changes are taken once more
 
     def _take(self, image: Metadata) -> None:
         for broker_id, state in image.brokers:
@@ -340,7 +342,6 @@ class Broker:
     def _load_logs(self, image: Metadata) -> None:
         """Load all logs, as a broker does that has caught up with the controller; those of no topic go."""
         configs = {topic.name: topic.config for topic in image.topics if not topic.is_deleted}
-        self._is_first_image = False
         self.directories.load_logs(configs=configs)
         ids = {(each.partition.topic, each.partition.number): each.partition for each in image.partitions}
         for key, log in sorted((self.directories.future_logs | self.directories.logs).items()):
@@ -349,6 +350,7 @@ class Broker:
             if log.topic_id != wanted:
                 self.trace.count("stray logs deleted")
                 self.directories.delete_log(*key)
+        self._is_first_image = False
 
     def _open_replica(self, partition: Partition) -> Replica | None:
         topic = self._topics.get((partition.topic, partition.generation))

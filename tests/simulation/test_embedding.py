@@ -5,15 +5,16 @@ If it held the engine otherwise than the pages say, the simulation would blame t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.replication.test_log_move import PATHS, TOPIC_ID, other_than, records_of, send_without_epochs
 from tests.replication.test_tiered_moves import TIERED, shorten
-from tests.simulation.cluster_messages import PartitionState
+from tests.simulation.broker import Broker
+from tests.simulation.cluster_messages import Metadata, PartitionState
 from tests.simulation.fetchers import ReplicaFetcher
 from tests.simulation.messages import Partition
 from tests.simulation.moves import Moves
@@ -21,7 +22,7 @@ from tests.simulation.replica import FOLLOWER_SETTINGS, Replica
 from tests.support.living_logs import batch_of
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_directories import LogDirectories
-from tierlog.log.local.log_errors import KafkaError
+from tierlog.log.local.log_errors import KafkaError, LogClosedError
 from tierlog.remote.api import TopicIdPartition
 from tierlog.replication import (
     AuxStateBuilt,
@@ -33,6 +34,7 @@ from tierlog.replication import (
     LogMove,
     OffsetAndEpoch,
 )
+from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.machine.scheduling import Future
 from tierlog.runtime.simulated.manual_scheduler import ManualScheduler
 
@@ -70,13 +72,21 @@ class Life:
             replicas={},
         )
         tip = TopicIdPartition(TOPIC_ID, "orders", 0)
-        self.replica = self.broker.replicas[ORDERS] = Replica(self.broker, ORDERS, tip, self.log)
+        self.replica = self.broker.replicas[ORDERS] = Replica(cast("Any", self.broker), ORDERS, tip, self.log)
         self.builds = 0
         self._aux_states = scheduler.pool(1, name="aux-state")
 
     def close(self) -> None:
         self._aux_states.close()
         self.directories.close()
+
+    def begin(self, function: Callable[[], object], *, name: str) -> Future[None]:
+        """Begin a task of the broker."""
+
+        def run() -> None:
+            function()
+
+        return self.scheduler.start(run, name=name)
 
     def take(self, *, leader: int, epoch: int) -> None:
         """Take the controller's word, as the metadata task does."""
@@ -124,7 +134,7 @@ def test_a_move_ends_only_while_its_log_is_not_cut(life: Life) -> None:
     while not future.log_end_offset:
         move.step(life.broker.now_ms)
     with life.replica.acting():
-        mover = life.scheduler.start(lambda: moves._go_on(life.replica, future), name="log-move")
+        mover = life.begin(lambda: moves._go_on(life.replica, future), name="log-move")
         life.clock.sleep(1)
         assert move.is_caught_up
         life.log.truncate_to(2)
@@ -152,7 +162,7 @@ def test_a_build_of_a_follower_is_not_begun_behind_a_change_of_the_role(life: Li
         request = follower.next_request(now_ms)
         assert request is not None
         follower.on_answer(request, answer, now_ms)
-    fetcher = life.scheduler.start(ReplicaFetcher(life.broker, 2)._collect, name="fetcher-2")
+    fetcher = life.begin(ReplicaFetcher(life.broker, 2)._collect, name="fetcher-2")
     life.wait_for_a_build()
     life.take(leader=1, epoch=6)
     with life.replica.acting():
@@ -169,10 +179,41 @@ def test_a_build_of_a_leader_is_not_begun_behind_a_change_of_the_role(life: Life
     shorten(life.log)
     life.log.truncate_to(life.log.local_log_start_offset - 1)
     assert life.log.must_be_rebuilt
-    metadata = life.scheduler.start(lambda: life.take(leader=1, epoch=5), name="metadata")
+    metadata = life.begin(lambda: life.take(leader=1, epoch=5), name="metadata")
     life.wait_for_a_build()
     life.take(leader=2, epoch=6)
     known = life.log.offsets
     metadata.result()
     life.clock.sleep(1)
     assert life.log.offsets == known
+
+
+def test_one_log_that_is_gone_does_not_end_the_metadata_task() -> None:
+    """If this fails, a broker sends heartbeats and takes no metadata any more: it would miss elections, and the
+    simulation tries little of what it is there for.
+    """
+    taken: list[int] = []
+
+    def take(image: Metadata) -> None:
+        taken.append(image.version)
+        if len(taken) == 1:
+            raise LogClosedError("it has moved")
+        if image.version == 2:
+            broker.is_stopping = True
+        broker.version = image.version
+
+    broker: Any = SimpleNamespace(
+        broker_id=1,
+        version=0,
+        is_stopping=False,
+        clock=ManualClock(),
+        directories=SimpleNamespace(online=("/a",)),
+        ask=lambda _, request, **__: Metadata(request.version + 1, (), (), (), ()),
+        _take=take,
+    )
+    Broker._follow_metadata(broker)
+    assert taken == [1, 1, 2]
+    broker.is_stopping, taken[:] = False, []
+    broker.directories.online = ()
+    Broker._follow_metadata(broker)
+    assert taken == [3]

@@ -44,6 +44,29 @@ def append(log: UnifiedLog, *values: bytes) -> None:
     log.append_as_leader(batch_of(*values), leader_epoch=0)
 
 
+def changed_beside_a_move(seed: int, config: LogConfig, *, is_end: bool) -> list[UnifiedLog]:
+    """Change a topic's configuration while the move of its log begins, or ends; the log, and its future one."""
+    machine, scheduler = ManualScheduler.machine(seed)
+    with scheduler, LogDirectories.open(PATHS, machine=machine, runs_tasks=False) as directories:
+        assert directories.log("orders", 0).parent_dir == "/a"
+
+        def begin() -> None:
+            directories.begin_move("orders", 0, "/b")
+
+        def end() -> None:
+            assert directories.finish_move("orders", 0) is not None
+
+        if is_end:
+            begin()
+        move = scheduler.start(end if is_end else begin, name="mover")
+        change = scheduler.start(lambda: directories.update_config("orders", config), name="metadata")
+        move.result()
+        change.result()
+        logs = [*directories.logs.values(), *directories.future_logs.values()]
+        directories.cancel_move("orders", 0)  # ends the pause of its cleaning while there are tasks
+        return logs
+
+
 def properties(files: MemoryFiles, path: str) -> MetaProperties:
     return parse_meta_properties(files.read_whole(f"{path}/{META_PROPERTIES}"))
 
@@ -189,6 +212,16 @@ class TestPlaces:
             logs = [directories.log("orders", 0), directories.log("orders", 1), directories.log("bills", 0)]
             directories.update_config("orders", LogConfig(retention_ms=7))
             assert [log.config.retention_ms == 7 for log in logs] == [True, True, False]
+
+    @pytest.mark.parametrize("is_end", [False, True])
+    def test_a_configuration_that_changes_while_a_log_moves(self, is_end: bool) -> None:
+        """If this fails, retention of a log that has moved goes by what it was before, until the topic's next change;
+        or the change ends with an error, and the topic's other logs miss it.
+        """
+        config = LogConfig(retention_ms=7)
+        for seed in range(20):
+            logs = changed_beside_a_move(seed, config, is_end=is_end)
+            assert [each.config for each in logs] == [config] * (1 if is_end else 2)
 
 
 class TestStops:

@@ -394,10 +394,11 @@ class LogDirectories(Closeable):
         """Use another configuration for the open logs of a topic from now on, the future ones too."""
         require_text("topic", topic)
         require_type("config", config, LogConfig, "a LogConfig")
-        for (name, _), log in chain(self.logs.items(), self.future_logs.items()):
-            if name == topic:
-                with contextlib.suppress(LogOfflineError):  # of a directory that failed just now
-                    log.update_config(config)
+        with self._changing:  # a log that moves meanwhile would be closed, or its future one take the old configuration
+            for (name, _), log in chain(self.logs.items(), self.future_logs.items()):
+                if name == topic:
+                    with contextlib.suppress(LogOfflineError):  # of a directory that failed just now
+                        log.update_config(config)
 
     # ---- moves
 
