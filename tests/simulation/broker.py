@@ -252,10 +252,15 @@ class Broker:
             self.soon(self._leave_offline)
 
     def _leave_offline(self) -> None:
-        """Let the replicas go whose logs are offline; the heartbeats tell the controller."""
+        """Let the replicas go whose logs are offline, and the moves into what is offline; the heartbeats tell the
+        controller.
+        """
         self.trace.count("directories that failed alone")
-        for replica in list(self.replicas.values()):
-            if replica.log.is_offline and replica.role != "offline":
+        moving = self.directories.future_logs
+        for partition, replica in list(self.replicas.items()):
+            if not replica.log.is_offline and partition[:2] not in moving:
+                self.directories.cancel_move(*partition[:2])  # its future log's directory may be the one that failed
+            elif replica.log.is_offline and replica.role != "offline":
                 replica.stop()
                 if replica.log.remote_log_enabled():
                     self.manager.stop_partitions([StopPartition(replica.tip)])

@@ -20,6 +20,7 @@ from tests.simulation.messages import Partition
 from tests.simulation.moves import Moves
 from tests.simulation.replica import FOLLOWER_SETTINGS, Replica
 from tests.support.living_logs import batch_of
+from tierlog.errors import StoreError
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_directories import LogDirectories
 from tierlog.log.local.log_errors import KafkaError, LogClosedError
@@ -186,6 +187,22 @@ def test_a_build_of_a_leader_is_not_begun_behind_a_change_of_the_role(life: Life
     metadata.result()
     life.clock.sleep(1)
     assert life.log.offsets == known
+
+
+def test_a_move_ends_with_the_directory_that_it_goes_to(life: Life) -> None:
+    """If this fails, no seed shows what becomes of the log that was to move: it is neither cleaned nor retained; or a
+    move between two sound directories is called off.
+    """
+    states = life.directories.directory(life.log.parent_dir).cleaner_manager.states
+    future = life.directories.begin_move("orders", 0, other_than(life.log))
+    assert future is not None
+    life.directories.directory(other_than(life.log, 1)).take_offline(StoreError("the disk is broken"))
+    Broker._leave_offline(life.broker)
+    assert states.state_of(("orders", 0)).kind == "paused"
+    assert not future.is_closed
+    life.directories.directory(future.parent_dir).take_offline(StoreError("the disk is broken"))
+    Broker._leave_offline(life.broker)
+    assert states.state_of(("orders", 0)).kind == "none"
 
 
 def test_one_log_that_is_gone_does_not_end_the_metadata_task() -> None:

@@ -314,6 +314,28 @@ class TestFailures:
             directories.close()
         assert [files.find(f"{path}/{CLEAN_SHUTDOWN}") is not None for path in PATHS] == [True, False, True]
 
+    @pytest.mark.parametrize("path", [None, "/a", "/c"])
+    def test_a_move_into_a_directory_that_fails(self, machine: Machine, path: str | None) -> None:
+        """If this fails, the log that was to move is neither retained nor compacted until the next start, and fills the
+        disk that is left.
+        """
+        config = LogConfig(segment_bytes=200, retention_bytes=0, file_delete_delay_ms=0)
+        with LogDirectories.open(PATHS, machine=machine, config=config, runs_tasks=False) as directories:
+            log = directories.log("orders", 0)
+            for _ in range(5):
+                append(log, b"x" * 100)
+            assert directories.begin_move("orders", 0, "/b") is not None
+            directories.directory("/b").take_offline(StoreError("the disk is broken"))
+            if path is None:
+                assert not directories.cancel_move("orders", 0)
+            elif path == log.parent_dir:
+                assert directories.begin_move("orders", 0, path) is None
+            else:
+                with pytest.raises(LogOfflineError, match="directories /b are offline"):
+                    directories.begin_move("orders", 0, path)
+            directories.directory("/a").cleaner_manager.retain(log)
+            assert len(log.log_segments()) == 1
+
     def test_a_temporary_file_of_a_crash_goes(self, files: MemoryFiles, machine: Machine) -> None:
         """Where no log lies any more nothing would write the checkpoint again, and replace it."""
         LogDirectories.open(PATHS, machine=machine).close()

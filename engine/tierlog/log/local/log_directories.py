@@ -430,7 +430,7 @@ class LogDirectories(Closeable):
             raise ConfigError(f"Log directory {path} is cordoned")
         with self._changing:
             moving, source = self._find(key, is_future=True), self._find(key, is_future=False)
-            if moving is not None and moving is not target:
+            if moving is not target:
                 self._cancel(key, moving)
             if source is None:
                 self._preferred[key] = target.path
@@ -446,19 +446,20 @@ class LogDirectories(Closeable):
             return target.future_log(topic, partition, config=current.config, topic_id=current.topic_id)
 
     def cancel_move(self, topic: str, partition: int) -> bool:
-        """Delete the future log of a partition; whether there was one.
+        """Delete the future log of a partition; whether there was one. It also ends a move into a directory that has
+        failed: until then the log is neither cleaned nor retained.
 
         Raises:
             ConfigError: no topic is called so. LogOfflineError: of the future log's directory. LogClosedError.
         """
         partition_folder_name(topic, partition)
+        key = topic, partition
         with self._changing:
-            moving = self._find((topic, partition), is_future=True)
-            return moving is not None and self._cancel((topic, partition), moving)
+            return self._cancel(key, self._find(key, is_future=True))
 
-    def _cancel(self, key: PartitionKey, moving: LogDirectory) -> bool:
+    def _cancel(self, key: PartitionKey, moving: LogDirectory | None) -> bool:
         try:
-            return moving.delete_log(*key)
+            return moving is not None and moving.delete_log(*key)
         finally:
             self._end_pause(key)
 
