@@ -93,9 +93,6 @@ class NotedDeletions(SegmentDeletions):
         super().__init__(services)
         self._deleted = deleted
 
-    def begin_listed(self, topic_id_partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
-        return frozenset()
-
     def delete_all(
         self, topic_id_partition: TopicIdPartition, only: frozenset[RemoteLogSegmentId] | None = None
     ) -> None:

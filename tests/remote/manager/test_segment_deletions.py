@@ -55,7 +55,9 @@ def test_another_leader_s_later_copies_stay() -> None:
         broker.host(PARTITION)
         made.fill(broker, 3)
         deletions = SegmentDeletions(broker.services)
-        known = deletions.begin_listed(PARTITION)
+        segments = list(broker.inner.list_remote_log_segments(PARTITION))
+        known = frozenset(each.remote_log_segment_id for each in segments)
+        deletions.begin_all(segments)
         assert {each.state for each in broker.inner.list_remote_log_segments(PARTITION)} == {DELETING}
         own, others = segment(500, 30, 39), dataclasses.replace(segment(600, 40, 49), broker_id=2)
         bring(broker.inner, own, STARTED)

@@ -7,7 +7,7 @@ Source: Kafka RemoteLogManager#stopPartitions, which deletes in the thread of it
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 #: How long the runs of an ended term are waited for: a store that hangs keeps no partition from its deletion.
 _RUNS_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +60,17 @@ class _Stop:
     """One partition of a call.
 
     Attributes:
-        runs_left: Runs of its term that go on.
+        waits_for: What it goes on behind: the marking of its segments, and runs of its term.
         is_deleted: Done when its tier has been deleted, or cannot be.
-        has_begun: Whether its deletion has been tried to begin.
-        known: The segments whose deletion that began; None: it failed, or was not to.
+        is_marked: Whether it has been tried to mark its segments, or is not to be.
+        known: Of its segments, those that it left in the tier; None: they could not be listed, or stay.
     """
 
     request: StopPartition
     stopping: _Stopping
-    runs_left: int
+    waits_for: int
     is_deleted: PendingFuture[None]
-    has_begun: bool = False
+    is_marked: bool
     known: frozenset[RemoteLogSegmentId] | None = None
 
 
@@ -92,9 +93,13 @@ class PartitionStops(Closeable):
         self._terms = terms
         self._notices = notices
         self._deletions = deletions
-        self._schedule = TaskSchedule(
-            services.machine, name="tierlog-rlm-stop", workers=services.config.follower_thread_pool_size
-        )
+
+        def schedule() -> TaskSchedule:
+            return TaskSchedule(
+                services.machine, name="tierlog-rlm-stop", workers=services.config.follower_thread_pool_size
+            )
+
+        self._marking, self._schedule = schedule(), schedule()  # no deletion delays the marking of other partitions
         self._lock = services.machine.scheduler.lock()
         self._stopping: dict[_Stopping, None] = {}
         self._closed = False
@@ -129,32 +134,40 @@ class PartitionStops(Closeable):
         if term is None:
             _log.warning("%s: it stops, and was neither led nor followed here", partition)
         runs = [] if term is None else self._terms.runs_of(term)
-        stop = _Stop(request, stopping, len(runs), self._services.machine.scheduler.future())
-        if request.delete_remote_log:
-            self._terms.hold(partition, stop.is_deleted)
-        is_first = request.delete_remote_log or not runs
-        task = self._schedule.add(partial(self._step, stop), delay_seconds=0.0 if is_first else _RUNS_SECONDS)
+        deletes = request.delete_remote_log
+        waits_for = len(runs) + int(deletes)
+        stop = _Stop(request, stopping, waits_for, self._services.machine.scheduler.future(), is_marked=not deletes)
+        task = self._schedule.add(partial(self._step, stop), delay_seconds=_RUNS_SECONDS if waits_for else 0.0)
 
-        def ended(_: object) -> None:
+        def ended(_: object = None) -> None:
             with self._lock:
-                stop.runs_left -= 1
-                is_last = stop.runs_left == 0
+                stop.waits_for -= 1
+                is_last = stop.waits_for == 0
             if is_last:
                 task.wake()
 
+        if deletes:
+            self._terms.hold(partition, stop.is_deleted)
+            self._marking.add(partial(self._mark, stop, ended))
         for run in runs:
             run.add_done_callback(ended)
 
+    def _mark(self, stop: _Stop, ended: Callable[[], None]) -> None:
+        """Begin to delete what the partition leaves in the tier: nobody takes it for a copy of a later time."""
+        partition = stop.request.topic_id_partition
+        try:
+            segments = list(self._services.metadata.list_remote_log_segments(partition))
+            stop.known = frozenset(segment.remote_log_segment_id for segment in segments)
+            self._deletions.begin_all(segments)
+        except Exception as error:  # noqa: BLE001 - the deletion meets it again, and the caller hears of it
+            _log.debug("%s: its deletion has not begun: %s", partition, error)
+        stop.is_marked = True
+        ended()
+
     def _step(self, stop: _Stop) -> float | None:
-        """Begin to delete what is known in the tier, at once; the rest behind the term's runs."""
-        if stop.request.delete_remote_log and not stop.has_begun:
-            stop.has_begun = True
-            try:
-                stop.known = self._deletions.begin_listed(stop.request.topic_id_partition)
-            except Exception as error:  # noqa: BLE001 - the next step meets it again, and the caller hears of it
-                _log.debug("%s: its deletion has not begun: %s", stop.request.topic_id_partition, error)
-            if stop.runs_left:
-                return _RUNS_SECONDS
+        """Go on behind the term's runs, or when they have had their time; in no case before the marking."""
+        if not stop.is_marked:
+            return _RUNS_SECONDS
         self._go_on(stop)
         return None
 
@@ -166,7 +179,8 @@ class PartitionStops(Closeable):
             try:
                 known = stop.known
                 if known is None and not request.delete_local_log:
-                    known = self._deletions.begin_listed(partition)
+                    segments = self._services.metadata.list_remote_log_segments(partition)
+                    known = frozenset(segment.remote_log_segment_id for segment in segments)
                 # A topic that is deleted has no later copies; one that is tiered again may have another leader's.
                 self._deletions.delete_all(partition, None if request.delete_local_log else known)
             except Exception as error:  # noqa: BLE001 - one partition's must not stop the others; the caller gets it
@@ -200,4 +214,5 @@ class PartitionStops(Closeable):
             stopping, self._stopping = self._stopping, {}
         for each in stopping:
             each.answer.set_exception(RemoteStorageException("the remote log manager is closed"))
-        self._schedule.close()
+        for schedule in (self._marking, self._schedule):
+            schedule.close(wait_seconds=_CLOSE_SECONDS / 2)

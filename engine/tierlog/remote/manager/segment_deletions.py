@@ -9,7 +9,7 @@ Source: Kafka RemoteLogManager#deleteRemoteLogSegment.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tierlog.remote.api import (
@@ -111,11 +111,18 @@ class SegmentDeletions:
         with contextlib.suppress(RemoteResourceNotFoundException):
             self.change(update)
 
-    def begin_all(self, segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
-        """``begin`` for some hundred segments, whose changes are stored side by side; return those that are not gone.
+    def begin_all(self, segments: Sequence[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
+        """``begin`` for many segments, of which some hundred changes are stored side by side; return those that are not
+        gone.
 
         Raises: as ``begin``.
         """
+        begun: list[RemoteLogSegmentMetadata] = []
+        for at in range(0, len(segments), CHANGES_MAX):
+            begun += self._begin_some(segments[at : at + CHANGES_MAX])
+        return begun
+
+    def _begin_some(self, segments: Iterable[RemoteLogSegmentMetadata]) -> list[RemoteLogSegmentMetadata]:
         metadata = self._services.metadata
         begun: list[RemoteLogSegmentMetadata] = []
         changes: list[tuple[RemoteLogSegmentMetadata, Future[None]]] = []
@@ -141,13 +148,6 @@ class SegmentDeletions:
                 self._services.metrics.add("delete_errors", segment.topic_id_partition.topic)
             raise
 
-    def begin_listed(self, topic_id_partition: TopicIdPartition) -> frozenset[RemoteLogSegmentId]:
-        """``begin`` for all segments of a partition that are known now; return their ids. Raises as ``begin``."""
-        segments = list(self._services.metadata.list_remote_log_segments(topic_id_partition))
-        for at in range(0, len(segments), CHANGES_MAX):
-            self.begin_all(segments[at : at + CHANGES_MAX])
-        return frozenset(segment.remote_log_segment_id for segment in segments)
-
     def delete_all(
         self, topic_id_partition: TopicIdPartition, only: frozenset[RemoteLogSegmentId] | None = None
     ) -> None:
@@ -156,7 +156,7 @@ class SegmentDeletions:
 
         Args:
             topic_id_partition: The partition.
-            only: Of ``begin_listed``: these, and what this broker has copied; other brokers' copies are of a later
+            only: Those that were known before, and what this broker has copied; other brokers' copies are of a later
                 time, since when the topic is tiered again. None: all.
 
         Raises:
@@ -172,9 +172,6 @@ class SegmentDeletions:
             ]
             if not segments:
                 return
-            begun: list[RemoteLogSegmentMetadata] = []
-            for at in range(0, len(segments), CHANGES_MAX):
-                begun += self.begin_all(segments[at : at + CHANGES_MAX])
-            for segment in begun:
+            for segment in self.begin_all(segments):
                 self.finish_counted(segment)
         raise RemoteStorageException(f"{topic_id_partition}: segments come while all of them are deleted")
