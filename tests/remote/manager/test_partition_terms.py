@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -354,8 +355,8 @@ class TestNotices:
         rig.machine.clock.sleep(1)
         stopped: list[Exception | None] = []
         rig.terms.begin(frozenset({partition(0), partition(1)}), NONE)
-        rig.notices.stop(partition(0), stopped.append)
-        rig.notices.stop(partition(1), stopped.append)
+        for number in (0, 1):
+            rig.notices.stop(partition(number), stopped.append, is_here=lambda: False)
         rig.terms.end(partition(0))
         rig.terms.begin(frozenset({partition(0)}), NONE)
         rig.machine.clock.sleep(30)
@@ -438,6 +439,27 @@ class TestStops:
         rig.machine.clock.sleep(4)
         assert [each.result(0) for each in done] == [{}, {}]
         assert (set(rig.ran("copy")), rig.deleted) == ({0}, [partition(0)] * 2)
+        assert rig.terms.has_begun(partition(0))
+        assert rig.metadata.is_ready(partition(0))
+
+    @pytest.mark.parametrize("seconds", [0.0, 0.2], ids=["pending", "delivered"])
+    def test_a_term_that_begins_beside_the_stop(self, rig: Rig, seconds: float) -> None:
+        """If this fails, a partition that is elected while it stops is dead until its next role: nothing is copied,
+        nothing expires, and no read of the tier finds anything.
+        """
+        rig.terms.begin(NONE, frozenset({partition(0)}))
+        rig.machine.clock.sleep(0.5)
+        end_of_stop = rig.notices.stop
+
+        def late(*args: Any, **named: Any) -> None:
+            rig.terms.begin(frozenset({partition(0)}), NONE)
+            rig.machine.clock.sleep(seconds)
+            end_of_stop(*args, **named)
+
+        rig.notices.stop = late  # type: ignore[method-assign]
+        assert not self.stop(rig, StopPartition(partition(0), stop_metadata=True))
+        rig.machine.clock.sleep(5)
+        assert set(rig.ran("copy")) == {0}
         assert rig.terms.has_begun(partition(0))
         assert rig.metadata.is_ready(partition(0))
 

@@ -80,16 +80,26 @@ class MetadataNotices(Closeable):
                 notice.role, notice.begins = role, begins
         self._task.wake()
 
-    def stop(self, partition: TopicIdPartition, then: WhenStopped) -> None:
+    def stop(self, partition: TopicIdPartition, then: WhenStopped, *, is_here: Callable[[], bool]) -> None:
         """Have it hear that this broker neither leads nor follows a partition any more. After ``close`` it hears
         nothing.
+
+        Args:
+            partition: Which.
+            then: Called when it has heard it, or need not.
+            is_here: Whether the partition has another term. Asked in the order of the notices: a term that it misses
+                has its own notice behind this one.
         """
         with self._lock:
-            if not self._closed:
+            stays = is_here()
+            if not (stays or self._closed):
                 notice = self._pending.setdefault(partition, _Notice())
                 notice.role = notice.begins = None
                 notice.stops.append(then)
-        self._task.wake()
+        if stays:
+            then(None)
+        else:
+            self._task.wake()
 
     def _deliver(self) -> float:
         with self._lock:

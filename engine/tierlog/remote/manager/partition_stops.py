@@ -188,9 +188,12 @@ class PartitionStops(Closeable):
                 failure = error
             finally:
                 stop.is_deleted.set_result(None)
-        leaves = (request.delete_local_log or request.stop_metadata) and self._terms.find(partition) is None
-        if leaves:
-            self._notices.stop(partition, lambda error: self._ended(partition, stopping, failure or error))
+        if request.delete_local_log or request.stop_metadata:
+            self._notices.stop(
+                partition,
+                lambda error: self._ended(partition, stopping, failure or error),
+                is_here=lambda: self._terms.find(partition) is not None,
+            )
         else:
             self._ended(partition, stopping, failure)
 

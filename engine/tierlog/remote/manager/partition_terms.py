@@ -158,9 +158,10 @@ class PartitionTerms:
                     begun.append(term)
         for term in ended:
             self._end(term)
-            if term.partition.topic_id_partition not in self._terms:
-                _log.info("%s: its topic was made anew", term.partition.topic_id_partition)
-                self._notices.stop(term.partition.topic_id_partition, lambda _: None)
+            partition = term.partition.topic_id_partition
+            if partition not in self._terms:
+                _log.info("%s: its topic was made anew", partition)
+                self._notices.stop(partition, lambda _: None, is_here=partial(self._terms.__contains__, partition))
         self._notices.begin(
             (term.partition.topic_id_partition, term.partition.role, partial(self._when_ready, term)) for term in begun
         )
