@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -292,6 +293,22 @@ class TestTerms:
         rig.machine.clock.sleep(5)
         assert rig.ran("copy") == [0, 0]
         assert len(rig.ran("expiration")) >= 5
+
+    def test_copying_that_is_enabled_while_a_term_begins(self, rig: Rig) -> None:
+        """If this fails, nothing is copied until the next role, and local retention deletes nothing."""
+        log = tiered_log(rig, partition(0), remote_log_copy_disable=True)
+
+        def find_log(of: TopicIdPartition) -> object:
+            seen = SimpleNamespace(config=log.config)
+            if log.config.remote_log_copy_disable:  # a change of the topic, whole, behind what the term has read
+                log.update_config(LogConfig(remote_storage_enable=True))
+                rig.terms.resume_copying([of])
+            return seen
+
+        rig.services.find_log = find_log  # type: ignore[assignment]
+        rig.terms.begin(frozenset({partition(0)}), NONE)
+        rig.machine.clock.sleep(0.5)
+        assert rig.ran("copy") == [0]
 
     def test_an_ended_term_calls_its_copy_off(self, rig: Rig) -> None:
         """A copy of 8 GB that nobody wants goes on for minutes, while the new leader makes its own."""

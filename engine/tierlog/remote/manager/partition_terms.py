@@ -255,18 +255,16 @@ class PartitionTerms:
 
     def _begin_tasks(self, term: Term, error: BaseException | None) -> None:
         partition = term.partition
-        is_copied = partition.role is Role.LEADER and self._copies(partition.topic_id_partition)
         with self._lock:
             if partition.has_ended or term.has_begun or self._terms.get(partition.topic_id_partition) is not term:
                 return
             term.has_begun = True
             if partition.role is Role.LEADER:
                 term.other = self._add(self._expiring, partition)
-                if is_copied:
-                    term.copying = self._add(self._copying, partition)
             else:
                 term.other = self._add(self._following, partition)
         self._settle(partition.topic_id_partition, error)
+        self.resume_copying([partition.topic_id_partition])  # asked now: a change passes over terms that have not begun
 
     def _add(self, task: TermTask, partition: TieredPartition) -> ScheduledTask:
         """Add a task of a term, behind that of an earlier one which still runs. The caller holds the lock."""
