@@ -12,19 +12,31 @@ from typing import Any
 
 import pytest
 
+from tests.support.copying_tier import copying_tier
 from tests.support.living_logs import batch_of, served
 from tests.support.log_consumer import batches_in
 from tests.support.manager_configs import SHAPES, local_keys
-from tests.support.tier_tasks import RECORDS, STATE, task_tier
+from tests.support.tier_tasks import PARTITION, RECORDS, STATE, failing, task_tier
 from tests.support.tiered_log import TIERED, TieredBroker
 from tierlog.errors import StoreError
 from tierlog.log.formats.segment_files import LogSegmentData
 from tierlog.log.local.log_directory import LogDirectory
 from tierlog.log.local.unified_log import UnifiedLog
-from tierlog.remote.api import CustomMetadata, RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition, Uuid
+from tierlog.remote.api import (
+    CustomMetadata,
+    RemoteLogSegmentId,
+    RemoteLogSegmentMetadata,
+    RemoteStorageException,
+    SegmentFileError,
+    TopicIdPartition,
+    Uuid,
+)
 from tierlog.remote.manager.manager_config import RemoteLogManagerConfig
 from tierlog.remote.manager.manager_metrics import ManagerMetrics
+from tierlog.remote.manager.metadata_notices import MetadataNotices
+from tierlog.remote.manager.partition_terms import PartitionTerms, TermTask
 from tierlog.remote.manager.segment_copies import SegmentCopies
+from tierlog.remote.manager.task_schedule import TaskSchedule
 from tierlog.remote.manager.tier_services import TierServices
 from tierlog.remote.manager.tiered_partition import Role, TieredPartition
 from tierlog.remote.metadata.topic_backed.topic_based_manager import TopicBasedRemoteLogMetadataManager
@@ -35,6 +47,35 @@ from tierlog.runtime.simulated.memory_files import MemoryFiles
 from tierlog.runtime.waiting.byte_quota import ByteQuota
 from tierlog.testing.memory_metadata_topic import MemoryMetadataTopic
 from tierlog.testing.memory_storage_manager import MemoryStorageManager
+
+
+def test_an_operator_acts_while_the_rests_of_a_copy_remain() -> None:
+    """If this fails, an operator who mends a damaged segment, and has the notice repeated, mends it for nothing: the
+    partition is not copied until a second notice.
+    """
+    with copying_tier() as made:
+        tier, services = made.tier, made.tier.services
+        schedule, notices = TaskSchedule(tier.machine, name="tasks", workers=2), MetadataNotices(services)
+        idle = TermTask(schedule, lambda _: 30.0)
+        copying = TermTask(schedule, made.copies.run)
+        terms = PartitionTerms(services, notices, copying=copying, expiring=idle, following=idle)
+        tier.storage.hooks["copy_log_segment_data"] = failing(SegmentFileError("the segment is damaged"))
+        tier.storage.hooks["delete_log_segment_data"] = failing(RemoteStorageException("away"))
+        terms.begin(frozenset({PARTITION}), frozenset())
+        tier.machine.clock.sleep(20)
+        term = terms.find(PARTITION)
+        assert term is not None
+        assert term.copying_stopped
+        assert term.unfinished is not None
+        tier.storage.hooks.clear()
+        terms.begin(frozenset({PARTITION}), frozenset())
+        tier.machine.clock.sleep(60)
+        assert not term.copying_stopped
+        assert tier.starts_listed() == [0, RECORDS, 2 * RECORDS]
+        assert tier.stored() == 3, "the rests have gone"
+        terms.end_all()
+        for part in (schedule, notices):
+            part.close()
 
 
 def test_a_segment_does_not_expire_while_it_is_copied() -> None:

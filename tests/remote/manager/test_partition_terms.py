@@ -294,6 +294,23 @@ class TestTerms:
         assert rig.ran("copy") == [0, 0]
         assert len(rig.ran("expiration")) >= 5
 
+    def test_copying_that_is_disabled_again_stays_so(self, rig: Rig) -> None:
+        """If this fails, a partition whose copying was enabled for a moment has a task that never finds work."""
+        rig.run_seconds["copy"] = 0.5
+        log = tiered_log(rig, partition(0))
+        rig.terms.begin(frozenset({partition(0)}), NONE)
+        rig.machine.clock.sleep(0.2)
+        rig.terms.stop_copying([partition(0)])
+        rig.terms.resume_copying([partition(0)])
+        log.update_config(LogConfig(remote_storage_enable=True, remote_log_copy_disable=True))
+        rig.terms.stop_copying([partition(0)])
+        rig.machine.clock.sleep(5)
+        assert rig.ran("copy") == [0]
+        log.update_config(LogConfig(remote_storage_enable=True))
+        rig.terms.resume_copying([partition(0)])
+        rig.machine.clock.sleep(0.2)
+        assert rig.ran("copy") == [0, 0]
+
     def test_copying_that_is_enabled_while_a_term_begins(self, rig: Rig) -> None:
         """If this fails, nothing is copied until the next role, and local retention deletes nothing."""
         log = tiered_log(rig, partition(0), remote_log_copy_disable=True)

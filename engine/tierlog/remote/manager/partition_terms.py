@@ -220,14 +220,15 @@ class PartitionTerms:
             if term is None or not term.has_begun or term.partition.role is not Role.LEADER:
                 continue
             before = term.copying
-            if not self._copies(partition) or (before is not None and not before.is_ending):
-                continue
             if before is None:
                 self._copy_again(term, None, None)
-            else:  # of a partition nothing runs twice at once
+            elif before.is_ending or term.partition.copying_stopped:  # which removes the rests of its last copy still
+                # Of a partition nothing runs twice at once.
                 before.end().add_done_callback(partial(self._copy_again, term, before))
 
     def _copy_again(self, term: Term, before: ScheduledTask | None, _ended: object) -> None:
+        if not self._copies(term.partition.topic_id_partition):
+            return
         with self._lock:
             if term.copying is before and not term.partition.has_ended:
                 term.partition.copying_stopped = False
