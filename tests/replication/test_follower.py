@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -143,6 +144,29 @@ def test_batches_that_lie_in_several_parts() -> None:
     follower.on_answer(asked(follower, FetchRecords), FetchedRecords(6, 0, parts), 0)
     assert (replica.log.log_end_offset, replica.log.size()) == (6, len(data))
     assert replica.values() == [b"%d" % at for at in range(6)]
+
+
+class Received(bytearray):
+    """A buffer of the network, whose end can be seen."""
+
+
+def test_what_was_received_is_held_no_longer_than_it_takes() -> None:
+    """If this fails, an idle partition holds the whole buffer that its last records came in, and one whose disk has
+    failed holds it for ever.
+    """
+    replica = made()
+    follower = replica.follower
+    follower.follow(1, 0)
+    for is_offline in (False, True):
+        request = asked(follower, FetchRecords)
+        buffer = Received(sent(replica.log.log_end_offset))
+        received = weakref.ref(buffer)
+        if is_offline:
+            replica.log.take_offline(OSError("the disk is gone"))
+        follower.on_answer(request, FetchedRecords(1, 0, [memoryview(buffer)]), 0)
+        del buffer
+        assert (received(), replica.log.log_end_offset) == (None, 1)
+    assert follower.state is FollowerState.FAILED
 
 
 def test_a_divergence_that_no_cut_ends_is_not_asked_again_at_once() -> None:

@@ -247,7 +247,8 @@ class Follower:
             self._pause(now_ms)
         except (LogOfflineError, LogClosedError) as error:
             _log.error("%s: the follower has failed: %s", self._log.folder, error)
-            self.state, self.failure, self._steps = FollowerState.FAILED, error, None
+            self.state, self._steps = FollowerState.FAILED, None
+            self.failure = error.with_traceback(None)
 
     # ---- what it does, step by step
 
@@ -290,6 +291,7 @@ class Follower:
                 fetched = cast("FetchedRecords[Buffer]", answer)
                 if fetched.diverging is None:
                     self._append(asked, fetched)
+                    del answer, fetched  # else the received buffers live until the next answer
                     continue
                 self.state = FollowerState.TRUNCATING
                 before = log.log_end_offset, self._last_fetched_epoch
