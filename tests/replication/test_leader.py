@@ -32,8 +32,10 @@ LAG_MS: Final = 1000
 class Rig:
     """A leader and two followers, whose fetches a test makes itself."""
 
-    def __init__(self, *, in_sync: tuple[int, ...] = REPLICAS, minimum: int = 1) -> None:
-        self.clock = ManualClock()
+    def __init__(
+        self, *, in_sync: tuple[int, ...] = REPLICAS, minimum: int = 1, clock: ManualClock | None = None
+    ) -> None:
+        self.clock = clock or ManualClock()
         self.brokers = Brokers({broker: BrokerState(broker * 10) for broker in (2, 3)})
         self.replica = Replica(
             LEADER,
@@ -108,6 +110,18 @@ def test_a_caught_up_follower_about_to_join_is_waited_for() -> None:
     assert rig.log.high_watermark == 1, "it may be in the set by now"
     rig.fetch(2, 2)
     assert rig.log.high_watermark == 2
+
+
+def test_a_follower_that_never_caught_up_is_not_waited_for_by_a_clock_that_just_began() -> None:
+    """If this fails, producers get no acknowledgement from a machine that has just started, since a replica that is out
+    of the set runs and does not fetch.
+    """
+    rig = Rig(in_sync=(1,), clock=ManualClock(time_ms=0))
+    rig.replica.append(b"a")
+    assert rig.log.high_watermark == 1
+    rig.fetch(2, 0)
+    rig.replica.append(b"b")
+    assert rig.log.high_watermark == 2, "nor for one that has fetched far behind"
 
 
 def test_the_high_watermark_stands_still_below_the_minimum() -> None:

@@ -19,6 +19,8 @@ from tierlog.marks import mark
 from tierlog.replication.messages import AlterPartition, LeaderAndIsr, ReplicationError
 
 _UNKNOWN: Final = -1
+#: A time before all others.
+_NEVER: Final = -math.inf
 
 #: The controller says that it did not apply the proposal, and that its epochs are right: the committed set holds.
 _NOT_APPLIED: Final = (KafkaError.OPERATION_NOT_ATTEMPTED, KafkaError.INELIGIBLE_REPLICA)
@@ -87,7 +89,8 @@ class ReplicaState:
         log_end_offset: Offset of its last fetch: what lies below is in its log.
         log_start_offset: As its last fetch says.
         caught_up_ms: Greatest time at which its last fetch had reached what was then the leader's log end offset; at
-            the start of a leadership the time of that, or 0 for a follower out of the in-sync set.
+            the start of a leadership the time of that, or minus infinity for a follower out of the in-sync set: 0 of
+            a clock that counts from the machine's start may be a moment ago.
         broker_epoch: Of its last fetch; -1 = none was given.
     """
 
@@ -103,16 +106,16 @@ class ReplicaState:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.forget(caught_up_ms=0)
+        self.forget(caught_up_ms=_NEVER)
 
-    def forget(self, *, caught_up_ms: int) -> None:
+    def forget(self, *, caught_up_ms: float) -> None:
         """Begin a leadership: nothing is known of the follower."""
         self.log_start_offset = self.log_end_offset = self.broker_epoch = _UNKNOWN
         self.caught_up_ms = caught_up_ms
         self._fetched_end = _UNKNOWN
-        self._fetched_ms = 0
+        self._fetched_ms = _NEVER
 
-    def lead_again(self, *, leader_end_offset: int, caught_up_ms: int) -> None:
+    def lead_again(self, *, leader_end_offset: int, caught_up_ms: float) -> None:
         """Go on in the same leadership, by new word of the controller: a follower is in sync as of now, or has to fetch
         again before it joins.
         """
@@ -184,7 +187,7 @@ class InSyncReplicas:
         others = [broker for broker in state.replicas if broker != self._broker_id]
         self.followers = {broker: kept.get(broker) or ReplicaState(broker) for broker in others}
         for broker, follower in self.followers.items():
-            caught_up_ms = now_ms if broker in state.in_sync_replicas else 0
+            caught_up_ms = now_ms if broker in state.in_sync_replicas else _NEVER
             if is_new_leader:
                 follower.forget(caught_up_ms=caught_up_ms)
             else:
