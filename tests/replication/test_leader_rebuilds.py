@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.replication.test_leader import LAG_MS, LEADER, REPLICAS, refused
 from tests.support.replicas import Replica, batch_of
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_config import LogConfig
-from tierlog.log.local.log_errors import KafkaError
+from tierlog.log.local.log_errors import KafkaError, LogClosedError
 from tierlog.log.local.log_reads import FetchIsolation
+from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.replication import (
     AuxStateBuilt,
     Brokers,
@@ -59,7 +62,7 @@ def test_a_leader_rebuilds_its_log_before_it_appends() -> None:
     assert tick_all([leader], 10 * LAG_MS) == [leader]
     assert leader.take_actions() == [], "followers that cannot fetch do not leave the in-sync set"
 
-    leader.on_build_failed(build)
+    leader.on_build_failed(build, 0)
     assert leader.take_actions() == [build]
     leader.on_built(build, AuxStateBuilt(5), 0)
     (again,) = leader.take_actions()
@@ -105,10 +108,31 @@ def test_a_leader_that_resigns_asks_for_its_log_no_more() -> None:
     (build,) = leader.take_actions()
     assert isinstance(build, BuildAuxState)
     leader.resign()
-    leader.on_build_failed(build)
+    leader.on_build_failed(build, 0)
     leader.on_built(build, AuxStateBuilt(5), 0)
     assert (leader.take_actions(), replica.epochs) == ([], {0: 0})
     leader.lead(LeaderAndIsr(6, 1, REPLICAS, frozenset(REPLICAS)), 0)
     (later,) = leader.take_actions()
     assert isinstance(later, BuildAuxState)
     assert later.leader_epoch == 6
+
+
+def test_a_leader_whose_topic_left_the_tier_begins_with_what_is_local() -> None:
+    """If this fails, nobody reads or writes the partition up to its next election: the tier that its log waits for is
+    gone.
+    """
+    replica = cut_below_its_segments()
+    leader, log = replica.leader, replica.log
+    leader.lead(LeaderAndIsr(4, 0, REPLICAS, frozenset(REPLICAS)), 0)
+    (build,) = leader.take_actions()
+    assert isinstance(build, BuildAuxState)
+    log.update_config(LogConfig())
+    log.close()
+    with pytest.raises(LogClosedError):
+        leader.on_build_failed(build, 0)
+    replica.log = UnifiedLog.open(log.folder, machine=replica.machine)
+    leader.log_moved(replica.log)
+    leader.on_build_failed(build, 20 * LAG_MS)
+    assert leader.take_actions() == []
+    assert (replica.append(b"x"), replica.log.log_start_offset, replica.epochs) == (4, 3, {4: 3})
+    assert tick_all([leader], 20 * LAG_MS) == [], "its followers lag as of now"

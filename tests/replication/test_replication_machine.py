@@ -75,7 +75,7 @@ def joins_early(self: InSyncReplicas, follower: ReplicaState, **_: int) -> Alter
     return self._propose(members, maximal=members)
 
 
-def begins_epochs_early(self: Leader, leader_epoch: int) -> None:
+def begins_epochs_early(self: Leader, leader_epoch: int, _: object) -> None:
     """A leader whose epoch begins in front of records of the epoch before."""
     self._epoch_start_offset = self._log.high_watermark
     self._log.assign_epoch_start_offset(leader_epoch, self._epoch_start_offset)

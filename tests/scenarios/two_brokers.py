@@ -397,7 +397,7 @@ class Cluster:
         self.builds += not failed
         if replica.leader.is_leading:
             if failed:
-                replica.leader.on_build_failed(request)
+                replica.leader.on_build_failed(request, self.now_ms)
             else:
                 replica.leader.on_built(request, build.result(), self.now_ms)
             self.act(replica)

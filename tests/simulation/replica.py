@@ -270,7 +270,7 @@ class Replica:
 
     def _build_failed(self, request: BuildAuxState) -> None:
         with self.acting():
-            self.leader.on_build_failed(request)
+            self.leader.on_build_failed(request, self.broker.now_ms)
 
 
 class _Acting(AbstractContextManager[None]):

@@ -135,8 +135,8 @@ class Leader:
             return False
         is_new = state.leader_epoch > self.leader_epoch or not self.is_leading
         if is_new:
-            self._build = self._to_rebuild(state.leader_epoch) if self._log.must_be_rebuilt else None
-            self._begin_epoch(state.leader_epoch)
+            build = self._to_rebuild(state.leader_epoch) if self._log.must_be_rebuilt else None
+            self._begin_epoch(state.leader_epoch, build)
         self._state, self.leader_epoch, self.is_leading = state, state.leader_epoch, True
         self._take_state(is_new_leader=is_new, now_ms=now_ms)
         return is_new
@@ -146,14 +146,16 @@ class Leader:
         self.in_sync.lead(self._state, leader_end_offset=end_offset, is_new_leader=is_new_leader, now_ms=now_ms)
         self._raise_high_watermark(now_ms)
 
-    def _begin_epoch(self, leader_epoch: int) -> None:
+    def _begin_epoch(self, leader_epoch: int, build: BuildAuxState | None) -> None:
         """Begin the epoch at the log's end, durably; or ask for the log first."""
-        if self._build is not None:
+        if build is not None:
             mark("leader: its log has to be rebuilt first")
-            self._actions.append(self._build)
+            self._build = build
+            self._actions.append(build)
             return
         self._epoch_start_offset = self._log.log_end_offset
         self._log.assign_epoch_start_offset(leader_epoch, self._epoch_start_offset)
+        self._build = None  # at last: a call that the log refused may be made again
 
     def _to_rebuild(self, leader_epoch: int) -> BuildAuxState:
         """Ask for what belongs to the offset in front of the records here."""
@@ -166,18 +168,22 @@ class Leader:
         """Take word that the log was rebuilt, and begin the epoch; that of an earlier leadership changes nothing. A log
         that is none, or not the one that was built, is asked for again.
         """
-        if build is not self._build:
-            return
-        is_built = not self._log.must_be_rebuilt and self._log.log_end_offset == built.next_offset
-        self._build = None if is_built else self._to_rebuild(self.leader_epoch)
-        self._begin_epoch(self.leader_epoch)
-        if is_built:  # its followers could not fetch meanwhile
-            self._take_state(is_new_leader=True, now_ms=now_ms)
-
-    def on_build_failed(self, build: BuildAuxState) -> None:
-        """Take word that the log was not rebuilt, and has not changed: the action comes again. The caller pauses."""
         if build is self._build:
-            self._actions.append(build)
+            is_built = not self._log.must_be_rebuilt and self._log.log_end_offset == built.next_offset
+            self._go_on(None if is_built else self._to_rebuild(self.leader_epoch), now_ms)
+
+    def on_build_failed(self, build: BuildAuxState, now_ms: int) -> None:
+        """Take word that the log was not rebuilt, and has not changed: the action comes again. The caller pauses. A log
+        whose topic left the tier meanwhile starts with what is local: the epoch begins.
+        """
+        if build is self._build:
+            self._go_on(build if self._log.must_be_rebuilt else None, now_ms)
+
+    def _go_on(self, build: BuildAuxState | None, now_ms: int) -> None:
+        """Ask for the log again; None: it is whole, and the epoch begins."""
+        self._begin_epoch(self.leader_epoch, build)
+        if build is None:  # its followers could not fetch meanwhile
+            self._take_state(is_new_leader=True, now_ms=now_ms)
 
     def resign(self) -> None:
         """Lead no more: all that waits ends with NOT_LEADER_OR_FOLLOWER."""
