@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.replicas import BACKOFF_MS, Replica, asked, batch_of, grown, made, sent
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
-from tierlog.log.local.log_errors import KafkaError
+from tierlog.log.local.log_errors import KafkaError, LogBusyError
+from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.replication import (
     AskEpochEnd,
     AskOffset,
@@ -20,9 +23,13 @@ from tierlog.replication import (
     FetchRecords,
     Follower,
     FollowerRequest,
+    FollowerSettings,
     FollowerState,
     OffsetAndEpoch,
 )
+from tierlog.runtime.machine import Machine
+from tierlog.runtime.machine.clock import ManualClock
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 
 def test_records_are_appended_and_the_lag_is_told() -> None:
@@ -179,6 +186,31 @@ def test_a_divergence_that_no_cut_ends_is_not_asked_again_at_once() -> None:
     assert replica.log.log_end_offset == 3
     assert follower.next_request(0) is None
     asked(follower, FetchRecords, BACKOFF_MS)
+
+
+def test_a_cut_that_waits_for_a_cleaning_is_tried_again() -> None:
+    """If this fails, a cleaned segment that takes a minute to sync ends the fetcher of all partitions of a leader."""
+    cleanings = ["of a large segment"]
+
+    @contextlib.contextmanager
+    def paused(_: int | None) -> Iterator[None]:
+        if cleanings:
+            raise LogBusyError("orders-0: a cleaning did not end within 60 s")
+        yield
+
+    machine = Machine(clock=ManualClock(), files=MemoryFiles())
+    with UnifiedLog.open("/logs/orders-0", machine=machine, pause_cleaning=paused) as log:
+        for at in range(4):
+            log.append_as_leader(batch_of([b"%d" % at]), leader_epoch=0)
+            log.roll()
+        follower = Follower(log, FollowerSettings(fetch_backoff_ms=BACKOFF_MS))
+        follower.follow(1, 1)
+        diverges: FetchedRecords[bytes] = FetchedRecords(0, 0, diverging=EpochEnd(0, 2))
+        follower.on_answer(asked(follower, FetchRecords), diverges, 0)
+        assert (log.log_end_offset, follower.next_request(0)) == (4, None)
+        cleanings.clear()
+        follower.on_answer(asked(follower, FetchRecords, BACKOFF_MS), diverges, BACKOFF_MS)
+        assert (log.log_end_offset, asked(follower, FetchRecords, BACKOFF_MS).offset) == (2, 2)
 
 
 def test_an_answer_of_another_kind_is_refused() -> None:

@@ -19,7 +19,7 @@ from typing import Final, TypeVar, cast
 from typing_extensions import Buffer
 
 from tierlog.arguments import require_buffer
-from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogClosedError, LogOfflineError
+from tierlog.log.local.log_errors import AppendRefusedError, KafkaError, LogBusyError, LogClosedError, LogOfflineError
 from tierlog.log.partition_log import PartitionLog
 from tierlog.marks import mark
 from tierlog.replication.aux_target import aux_target
@@ -240,6 +240,9 @@ class Follower:
         try:
             self._waiting = next(steps) if answer is None else steps.send(answer)
         except _AskAgainError:
+            self._pause(now_ms)
+        except LogBusyError as error:
+            _log.warning("%s", error)
             self._pause(now_ms)
         except AppendRefusedError as error:
             _log.warning("%s: what broker %s sent is refused: %s", self._log.folder, self.leader, error)

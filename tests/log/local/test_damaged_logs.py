@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.records.test_bad_logs import EXPECTED
+from tests.support.batches import Batch, encode
 from tests.support.living_logs import (
     NOW_MS,
     batch_of,
@@ -27,6 +28,7 @@ from tierlog.log.local.log_errors import LogOfflineError, OffsetOutOfRangeError
 from tierlog.log.local.log_reads import FetchIsolation
 from tierlog.log.local.recovery.log_loader import LogCheckpoints
 from tierlog.log.local.unified_log import UnifiedLog
+from tierlog.runtime.simulated.memory_files import MemoryFiles
 
 #: Sound by every checksum, and yet in no log of ours: see STRICTER of test_bad_logs.
 NOT_OURS = {"07-magic-3", "07-magic-127", "22-last-offset-delta-negative", "25-batches-out-of-order"}
@@ -204,6 +206,35 @@ def test_an_append_over_a_damaged_time_index() -> None:
     with pytest.raises(LogOfflineError, match=f"{0:020d}.timeindex"):
         again.append_as_leader(batch_of(b"two"), leader_epoch=0)
     again.close()
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["the end of a log that was cut", "the first batch"])
+def test_an_append_that_looks_at_a_damaged_batch_for_its_roll(is_cut: bool) -> None:
+    """If this fails, an error that no replica expects ends the fetcher of all partitions of a leader."""
+    large = (b"v" * 800,)
+
+    def append_as_follower(log: UnifiedLog) -> None:
+        log.append_as_follower(encode(Batch(log.log_end_offset, large)), leader_epoch=0)
+
+    def append_as_leader(log: UnifiedLog) -> None:
+        log.append_as_leader(batch_of(*large), leader_epoch=0)
+
+    for append in (append_as_follower, append_as_leader):
+        machine = machine_of()
+        log = opened(machine, config=LogConfig(segment_bytes=1_000))
+        for _ in range(3):
+            log.append_as_leader(batch_of(b"v" * 100), leader_epoch=0)
+        if is_cut:
+            log.truncate_to(2)
+        else:
+            log.close()
+            log = opened(machine, clean=True)
+        assert isinstance(machine.files, MemoryFiles)
+        machine.files.flip_bit(log.active_segment.log_path, position=8, bit=7)  # the length is negative then
+        with pytest.raises(LogOfflineError, match=rf"{0:020d}\.log @ 0"):
+            append(log)
+        assert log.is_offline
+        log.close()
 
 
 # ---- random damage

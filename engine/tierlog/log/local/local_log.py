@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tierlog._native.appends import LogEnd
 from tierlog.arguments import INT32_MAX, require_type
-from tierlog.errors import CorruptDataError, StoreError
+from tierlog.errors import CorruptDataError, CorruptRecordError, StoreError
 from tierlog.log.formats.segment_files import SegmentFileKind, segment_file_name
 from tierlog.log.local.background_tasks import BackgroundTasks
 from tierlog.log.local.log_config import LogConfig
@@ -95,9 +95,12 @@ class LocalLog:
         """Behind the last record: in front of the log's end where that was cut to an offset between two batches.
 
         Raises:
-            CorruptRecordError: of the active segment. CorruptIndexError. StoreError.
+            LogOfflineError: the active segment is damaged, or cannot be read.
         """
-        return self.active.read_next_offset() if self.generation else self.log_end_offset
+        if not self.generation:
+            return self.log_end_offset
+        with self.changing():
+            return self.active.read_next_offset()
 
     # ---- whether it can be used
 
@@ -163,15 +166,20 @@ class LocalLog:
             raise AppendRefusedError(KafkaError.UNKNOWN_SERVER_ERROR, text)
 
     def roll_is_due(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
-        """Whether an append has to go into a new segment."""
-        return self.active.must_roll(
-            size_bytes,
-            last_offset,
-            max_timestamp_ms,
-            now_ms,
-            limit_bytes=self.config.segment_bytes,
-            limit_ms=self.limit_ms,
-        )
+        """Whether an append has to go into a new segment. Raises LogOfflineError: the active one's first batch is
+        damaged. CorruptIndexError. StoreError.
+        """
+        try:
+            return self.active.must_roll(
+                size_bytes,
+                last_offset,
+                max_timestamp_ms,
+                now_ms,
+                limit_bytes=self.config.segment_bytes,
+                limit_ms=self.limit_ms,
+            )
+        except CorruptRecordError as error:
+            raise self.fail(error) from error
 
     def roll(self, base_offset: int) -> LogSegment:
         """Close the active segment and begin one at an offset, at or behind the log's end.
