@@ -497,6 +497,16 @@ class TestStops:
         assert rig.terms.has_begun(partition(0))
         assert rig.metadata.is_ready(partition(0))
 
+    def test_nothing_is_left_of_a_deletion(self, rig: Rig) -> None:
+        """If this fails, a leader's memory grows with each topic that is made and deleted."""
+        deleted = [partition(0, Uuid(bytes(15) + bytes((number,)))) for number in range(2, 6)]
+        for each in deleted:
+            rig.terms.begin(frozenset({each}), NONE)
+            rig.machine.clock.sleep(0.5)
+            done = [rig.stops.stop([StopPartition(each, delete_remote_log=True)]) for _ in range(2)]
+            assert [future.result(100) for future in done] == [{}, {}]
+        assert not rig.terms._held
+
     def test_a_close_ends_what_waits(self, rig: Rig) -> None:
         """A caller that waits for a deletion must hear that the manager is closed."""
         rig.run_seconds["copy"] = 400.0

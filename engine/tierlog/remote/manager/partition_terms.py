@@ -202,7 +202,14 @@ class PartitionTerms:
     def hold(self, partition: TopicIdPartition, until: Future[None]) -> None:
         """Let the tasks of a partition's next term begin behind a future, which raises nothing: its tier is deleted."""
         with self._lock:
-            self._held[partition] = [*(each for each in self._held.get(partition, ()) if not each.done()), until]
+            self._held.setdefault(partition, []).append(until)
+        until.add_done_callback(lambda _: self._release(partition))
+
+    def _release(self, partition: TopicIdPartition) -> None:
+        with self._lock:
+            held = [each for each in self._held.pop(partition, ()) if not each.done()]
+            if held:
+                self._held[partition] = held
 
     def stop_copying(self, partitions: Iterable[TopicIdPartition]) -> None:
         """End the copying of partitions, whose terms go on."""
@@ -246,8 +253,6 @@ class PartitionTerms:
         with self._lock:
             held = self._held.get(term.partition.topic_id_partition, [])
             until = next((each for each in held if not each.done()), None)
-            if until is None:
-                self._held.pop(term.partition.topic_id_partition, None)
         if until is None:
             self._begin_tasks(term, error)
         else:
