@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.copying_tier import copying_tier
 from tests.support.living_logs import batch_of
-from tests.support.tier_tasks import MINUTE_MS, TaskTier, failing, moved_to_another_disk, reopened, task_tier
+from tests.support.tier_tasks import MINUTE_MS, PARTITION, TaskTier, failing, moved_to_another_disk, reopened, task_tier
 from tierlog.remote.api import RemoteLogSegmentState as STATE
 from tierlog.remote.api import RemoteStorageException
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.tiered_lineage import CopiedOffset
 
-LOOK_UP = ["list_remote_log_segments", "highest_offset_for_epoch", "remote_log_segment_metadata"]
+#: Of a log with two local segments.
+LOOK_UP = ["list_remote_log_segments", "highest_offset_for_epoch", *["remote_log_segment_metadata"] * 2]
 
 
 def require(tier: TaskTier) -> CopiedOffset:
@@ -121,6 +123,55 @@ def test_what_is_deleted_from_the_tier_is_not_copied(start: int, deleted: int, e
         tier.log.maybe_increment_log_start_offset(start, "retention")
         assert require(tier) == expected
         assert tier.log.highest_offset_in_remote_storage == expected[0]
+
+
+def test_a_copy_with_the_log_start_inside_it() -> None:
+    """The leader that made it crashed before this log heard of the start. If this fails, local retention deletes what
+    lies in front of it, which nobody has then, and consumers from the earliest offset on stand there for ever.
+    """
+    with copying_tier(segments=3) as made:
+        tier = made.tier
+        tier.log.append_as_leader(batch_of(b"active"), leader_epoch=0)
+        for base, epochs in ((0, {0: 0}), (10, {0: 15}), (20, {0: 20})):
+            tier.finish_copy(tier.begin_copy(base, base + 10, epochs=epochs))
+        assert require(tier) == (9, 0)
+        made.settle()
+        tier.limit(local_retention_bytes=1)
+        tier.log.delete_old_segments()
+        assert tier.log.offsets[:2] == (0, 30)
+        assert all(tier.metadata.remote_log_segment_metadata(PARTITION, 0, offset) for offset in range(30))
+
+
+def test_a_segment_that_ends_in_another_branch() -> None:
+    """If this fails, offsets of a segment count that are another branch's, and none of the log's own is copied."""
+    with task_tier() as tier:
+        tier.append()
+        for epoch in (2, 3):
+            tier.log.assign_epoch_start_offset(epoch, 10 * epoch - 10)
+            tier.append(epoch=epoch)
+        for base, end, epochs in ((0, 15, {0: 0}), (10, 16, {2: 10, 4: 13}), (20, 30, {3: 20})):
+            tier.finish_copy(tier.begin_copy(base, end, epochs=epochs))
+        assert require(tier) == (12, 2)
+
+
+def test_a_hole_alone_is_copied() -> None:
+    """If this fails, a leader that lacks the last log start copies all that it has anew."""
+    with copying_tier(segments=5) as made:
+        tier = made.tier
+        for base in (0, 20, 40):
+            tier.finish_copy(tier.begin_copy(base, base + 10))
+        made.settle()
+        assert tier.starts_listed() == [0, 10, 20, 30, 40]
+        assert (tier.term.offsets.copied, tier.log.highest_offset_in_remote_storage) == ((49, 0), 49)
+
+
+def test_what_lies_in_the_tier_alone_is_not_looked_up() -> None:
+    """If this fails, each look-up of a follower with a short local retention takes as long as its tier is."""
+    with task_tier() as tier:
+        tier.filled(9)
+        tier.log.maybe_increment_local_log_start_offset(75, "local retention")
+        require(tier)
+        assert asked(tier).count("remote_log_segment_metadata") == 2
 
 
 def test_kafka_goes_on_behind_what_was_deleted() -> None:

@@ -236,10 +236,13 @@ class SegmentCopies:
     def _begin_following(
         self, partition: TieredPartition, log: PartitionLog, last: RemoteLogSegmentMetadata, until_seconds: float
     ) -> _BegunCopy | None:
-        """Begin the copy behind one whose end is not confirmed yet, if no other task waits for this thread. Nothing of
-        it is stored before that is, and its objects and metadata are removed if it never is.
+        """Begin the copy behind one whose end is not confirmed yet, if no other task waits for this thread; not behind
+        a hole of the tier, which may have what follows. Nothing of it is stored before that is, and its objects and
+        metadata are removed if it never is.
         """
-        if self._others_wait() or self._services.machine.clock.monotonic_seconds() >= until_seconds:
+        if partition.offsets.has_hole or self._others_wait():
+            return None
+        if self._services.machine.clock.monotonic_seconds() >= until_seconds:
             return None
         try:
             begun = self._begin(partition, log, last.end_offset) if _may_copy(partition, log) else None

@@ -17,8 +17,8 @@ from tierlog.remote.manager.tiered_lineage import (
     CopiedOffset,
     epochs_with_records,
     find_copied_offset,
-    find_held_offset,
     find_log_start_offset,
+    find_unbroken_offset,
 )
 from tierlog.runtime.machine.cancelling import CancelScope
 from tierlog.runtime.machine.scheduling import Scheduler
@@ -39,7 +39,16 @@ class TierOffsets:
     task looked up before it.
     """
 
-    __slots__ = ("_changes", "_copied", "_lock", "_log_start_is_known", "_parent_dir", "_term", "topic_id_partition")
+    __slots__ = (
+        "_changes",
+        "_copied",
+        "_has_hole",
+        "_lock",
+        "_log_start_is_known",
+        "_parent_dir",
+        "_term",
+        "topic_id_partition",
+    )
 
     def __init__(self, topic_id_partition: TopicIdPartition, term: CancelScope, scheduler: Scheduler) -> None:
         self.topic_id_partition = topic_id_partition
@@ -47,6 +56,7 @@ class TierOffsets:
         self._lock = scheduler.lock()
         self._changes = 0
         self._copied: CopiedOffset | None = None
+        self._has_hole = False
         self._log_start_is_known = False
         #: The log directory for whose log both were found.
         self._parent_dir: str | None = None
@@ -55,6 +65,11 @@ class TierOffsets:
     def copied(self) -> CopiedOffset | None:
         """The last copied offset; None: it is not known."""
         return self._copied
+
+    @property
+    def has_hole(self) -> bool:
+        """Whether the tier may have offsets behind the copied one and the next, which it lacks: they need no copy."""
+        return self._has_hole
 
     def known(self, log: PartitionLog) -> CopiedOffset | None:
         """Return the copied offset, if both are known and the log has them still."""
@@ -85,31 +100,35 @@ class TierOffsets:
     def look_up_copied(self, services: TierServices, log: PartitionLog) -> CopiedOffset:
         """Look up the copied offset, whether it is known or not, and let the log know it."""
         changes = self._changes
-        copied = self._find_copied(services, log)
+        copied, has_hole = self._find_copied(services, log)
         with self._lock:
             if self._term.cancelled or changes != self._changes:
                 return copied
-            self._change(copied)
+            self._change(copied, has_hole=has_hole)
         log.update_highest_offset_in_remote_storage(copied.offset, may_fall=not services.config.kafka_semantics)
         return copied
 
-    def _find_copied(self, services: TierServices, log: PartitionLog) -> CopiedOffset:
-        """Find the copied offset. At or above the log's start a segment must have it: they are deleted there too, when
-        the topic leaves the tier, or with a branch that was cut. Kafka goes on behind it, and local retention deletes
-        what no tier has.
+    def _find_copied(self, services: TierServices, log: PartitionLog) -> tuple[CopiedOffset, bool]:
+        """Find the copied offset, and whether it lies in front of a hole. From the start of the local log on, which
+        local retention deletes up to there, a reader must find each offset in the tier: segments are deleted there too,
+        and one that was copied with the log's start inside it has nothing in front of that, of which this log may not
+        have heard. Kafka goes on behind all that was ever copied, and local retention deletes what no tier has.
         """
         metadata, partition = services.metadata, self.topic_id_partition
         epochs, log_end_offset = _epochs_of(log), log.log_end_offset
+        start_offset = max(log.log_start_offset, log.local_log_start_offset)
         copied = find_copied_offset(
             epochs, lambda epoch: metadata.highest_offset_for_epoch(partition, epoch), log_end_offset=log_end_offset
         )
-        if copied.offset < max(log.log_start_offset, 0) or services.config.kafka_semantics:
-            return copied
-        if metadata.remote_log_segment_metadata(partition, copied.epoch, copied.offset) is not None:
-            return copied
-        return find_held_offset(
-            epochs, lambda epoch: metadata.list_remote_log_segments(partition, epoch), log_end_offset=log_end_offset
+        if services.config.kafka_semantics:
+            return copied, False
+        unbroken = find_unbroken_offset(
+            epochs,
+            lambda epoch, offset: metadata.remote_log_segment_metadata(partition, epoch, offset),
+            start_offset=start_offset,
+            copied=copied,
         )
+        return unbroken, unbroken != copied
 
     def find_log_start(self, services: TierServices, log: PartitionLog) -> int:
         """Look up where the log starts."""
@@ -137,7 +156,8 @@ class TierOffsets:
         with self._lock:
             if self._term.cancelled:
                 return
-            self._change(copied)
+            # Behind a hole the tier goes on: how far, the next run looks up.
+            self._change(None if self._has_hole else copied)
         log.update_highest_offset_in_remote_storage(copied.offset)
 
     def forget_copied(self) -> None:
@@ -145,8 +165,9 @@ class TierOffsets:
         with self._lock:
             self._change(None)
 
-    def _change(self, copied: CopiedOffset | None) -> None:
+    def _change(self, copied: CopiedOffset | None, *, has_hole: bool = False) -> None:
         self._copied = copied
+        self._has_hole = has_hole
         self._changes += 1
 
 

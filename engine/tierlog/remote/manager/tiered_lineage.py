@@ -120,29 +120,39 @@ def find_copied_offset(
     return NOTHING_COPIED
 
 
-def find_held_offset(
+def find_unbroken_offset(
     epochs: LeaderEpochs,
-    list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]],
+    find_segment: Callable[[int, int], RemoteLogSegmentMetadata | None],
     *,
-    log_end_offset: int,
+    start_offset: int,
+    copied: CopiedOffset,
 ) -> CopiedOffset:
-    """Find the last offset of a log that a finished segment has now: what the highest copied offset of an epoch says
-    stays true when its segments are deleted.
+    """Find the last offset up to which the tier has a log without a hole, from an offset on: each one is looked up as
+    a reader would, segment by segment.
 
     Args:
         epochs: Of the log, those with records.
-        list_segments: As for ``find_log_start_offset``.
-        log_end_offset: Exclusive.
+        find_segment: The metadata manager's, by (epoch, offset), of the partition; what it raises is raised.
+        start_offset: At or below the copied one.
+        copied: The last one that the tier may have.
     """
-    for entry in reversed(epochs.entries):
-        end = 0
-        for segment in list_segments(entry.epoch):
-            if segment.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
-                end = max(end, offsets_of_log(segment, epochs, log_end_offset=log_end_offset)[1])
-        epoch = epochs.epoch_for_offset(end - 1) if end else None
-        if epoch is not None:
-            return CopiedOffset(end - 1, epoch)
-    return NOTHING_COPIED
+    offset = start_offset
+    while offset <= copied.offset:
+        epoch = epochs.epoch_for_offset(offset)
+        segment = None if epoch is None else find_segment(epoch, offset)
+        end = offset if epoch is None or segment is None else _end_of_epoch(segment, epoch, epochs)
+        if end <= offset:
+            before = epochs.epoch_for_offset(offset - 1)
+            return NOTHING_COPIED if before is None else CopiedOffset(offset - 1, before)
+        offset = end
+    return copied
+
+
+def _end_of_epoch(segment: RemoteLogSegmentMetadata, epoch: int, epochs: LeaderEpochs) -> int:
+    """Where an epoch ends in a segment, or in the log if it ends there first, exclusive."""
+    behind = epochs.find_next(epoch)
+    ends = [segment.end_offset + 1, *(start for each, start in segment.segment_leader_epochs.items() if each > epoch)]
+    return min(ends if behind is None else (*ends, behind.start_offset))
 
 
 def find_log_start_offset(
