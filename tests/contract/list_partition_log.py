@@ -244,8 +244,11 @@ class ListLog:
 
     # ---- offsets
 
-    def update_highest_offset_in_remote_storage(self, offset: int, *, may_fall: bool = False) -> None:
-        if self._tiered:
+    def update_highest_offset_in_remote_storage(
+        self, offset: int, *, may_fall: bool = False, leader_epoch: int | None = None
+    ) -> None:
+        own = self.leader_epoch_cache.epoch_for_offset(offset)
+        if self._tiered and (None in (own, leader_epoch) or own == leader_epoch):
             here = min(offset, self.log_end_offset - 1)
             known = self.highest_offset_in_remote_storage
             self.highest_offset_in_remote_storage = here if may_fall else max(here, known)

@@ -321,6 +321,22 @@ class PartitionLogContract:
         log.update_highest_offset_in_remote_storage(end_offset + 5)
         assert log.highest_offset_in_remote_storage == end_offset - 1
 
+    def test_what_was_copied_of_another_branch(self, log: PartitionLog) -> None:
+        """The task stood still while the log was cut and filled by another leader. If this fails, local retention
+        deletes what that one wrote, which no tier has.
+        """
+        for may_fall in (False, True):
+            log.update_highest_offset_in_remote_storage(7, may_fall=may_fall, leader_epoch=0)
+            assert log.highest_offset_in_remote_storage == -1
+        log.update_highest_offset_in_remote_storage(7, leader_epoch=2)
+        assert log.highest_offset_in_remote_storage == 7
+
+    def test_what_was_copied_in_front_of_the_first_epoch(self, log: PartitionLog) -> None:
+        """If this fails, a log whose start lies behind its tier is looked up in each run."""
+        log.maybe_increment_log_start_offset(7, "a client deleted records")
+        log.update_highest_offset_in_remote_storage(5, leader_epoch=0)
+        assert log.highest_offset_in_remote_storage == 5
+
     def test_the_start_of_the_log_rises(self, log: PartitionLog) -> None:
         """DeleteRecords and retention; above the high watermark there is what followers still need."""
         assert log.maybe_increment_log_start_offset(4, "records were deleted")

@@ -241,7 +241,9 @@ class PartitionLog(Protocol):
 
     # ---- updates from the tier
 
-    def update_highest_offset_in_remote_storage(self, offset: int, *, may_fall: bool = False) -> None:
+    def update_highest_offset_in_remote_storage(
+        self, offset: int, *, may_fall: bool = False, leader_epoch: int | None = None
+    ) -> None:
         """Note that offsets up to this one, inclusive, are copied; any where tiering is off changes nothing, and one at
         or behind the log's end counts as the last one here: the log was cut meanwhile. Local retention may delete them
         from now on.
@@ -250,6 +252,8 @@ class PartitionLog(Protocol):
             offset: Inclusive.
             may_fall: Whether a lower one than the log has is taken: it was looked up in the tier's metadata, whose
                 segments up to the log's may have been deleted. Else it is late news, and changes nothing.
+            leader_epoch: In which the copied offset was written. Where the log has another one there, nothing changes:
+                it was cut meanwhile, and filled by another leader. None: it is known that it was not.
         """
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:

@@ -218,6 +218,33 @@ def test_a_term_that_ends_during_a_look_up(call: str) -> None:
         assert (tier.term.offsets.copied, tier.log.highest_offset_in_remote_storage) == (None, -1)
 
 
+@pytest.mark.parametrize("looks_up", [False, True])
+def test_a_log_that_is_cut_while_its_offset_is_written(looks_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The term ends there, and another leader fills the log. If this fails, the offset counts for that one's records,
+    and local retention deletes them, which no tier has.
+    """
+    with task_tier() as tier:
+        tier.filled(2)
+        reopened(tier)
+        log, write = tier.log, tier.log.update_highest_offset_in_remote_storage
+
+        def late(*args: Any, **named: Any) -> None:
+            tier.term.end()
+            log.truncate_to(15)
+            log.assign_epoch_start_offset(1, 15)
+            tier.append(segments=2, epoch=1)
+            write(*args, **named)
+
+        monkeypatch.setattr(
+            type(log), "update_highest_offset_in_remote_storage", lambda _, *a, **named: late(*a, **named)
+        )
+        if looks_up:
+            tier.term.offsets.look_up_copied(tier.services, log)
+        else:
+            tier.term.offsets.set_copied(log, CopiedOffset(19, 0))
+        assert log.highest_offset_in_remote_storage == -1
+
+
 @pytest.mark.parametrize("call", ["highest_offset_for_epoch", "list_remote_log_segments"])
 def test_a_metadata_manager_that_fails(call: str) -> None:
     """Nothing is known then, and the next run asks again."""

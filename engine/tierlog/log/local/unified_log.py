@@ -308,14 +308,20 @@ class UnifiedLog(LogView, Closeable):
         with self._changing():
             return self._contents.raise_local_start(offset, reason)
 
-    def update_highest_offset_in_remote_storage(self, offset: int, *, may_fall: bool = False) -> None:
-        """Note that offsets up to this one are copied, as far as the log goes; a lower one, unless it may fall, or
-        tiering that is off, changes nothing.
+    def update_highest_offset_in_remote_storage(
+        self, offset: int, *, may_fall: bool = False, leader_epoch: int | None = None
+    ) -> None:
+        """Note that offsets up to this one are copied, as far as the log goes; a lower one, unless it may fall, one of
+        another epoch than the log's there, or tiering that is off, changes nothing.
         """
         offset = require_int64("offset", offset)
         require_flag("may_fall", may_fall)
+        if leader_epoch is not None:
+            leader_epoch = require_int32("leader_epoch", leader_epoch)
         with self._changing():
-            self._contents.note_copied(offset, may_fall=may_fall)
+            # In front of the first entry lies the log start: nothing that is here.
+            if leader_epoch is None or self._contents.epochs.epoch_for_offset(offset) in (None, leader_epoch):
+                self._contents.note_copied(offset, may_fall=may_fall)
 
     def update_log_start_offset_from_remote_tier(self, offset: int) -> int:
         """Raise the log start to the tier's offset, as far as the high watermark; ignored where tiering is off.

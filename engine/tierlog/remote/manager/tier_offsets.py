@@ -105,7 +105,8 @@ class TierOffsets:
             if self._term.cancelled or changes != self._changes:
                 return copied
             self._change(copied, has_hole=has_hole)
-        log.update_highest_offset_in_remote_storage(copied.offset, may_fall=not services.config.kafka_semantics)
+        may_fall = not services.config.kafka_semantics
+        log.update_highest_offset_in_remote_storage(copied.offset, may_fall=may_fall, leader_epoch=copied.epoch)
         return copied
 
     def _find_copied(self, services: TierServices, log: PartitionLog) -> tuple[CopiedOffset, bool]:
@@ -151,14 +152,14 @@ class TierOffsets:
 
     def set_copied(self, log: PartitionLog, copied: CopiedOffset) -> None:
         """Note that a copy has finished. Nothing changes after the term's end: the log is another leader's by then, who
-        may have had it cut.
+        may have had it cut. A term that ends just then is found by the log: its offset is of another epoch.
         """
         with self._lock:
             if self._term.cancelled:
                 return
             # Behind a hole the tier goes on: how far, the next run looks up.
             self._change(None if self._has_hole else copied)
-        log.update_highest_offset_in_remote_storage(copied.offset)
+        log.update_highest_offset_in_remote_storage(copied.offset, leader_epoch=copied.epoch)
 
     def forget_copied(self) -> None:
         """Note that the copied offset is not known: a copy has ended, and its last state may have been stored."""
