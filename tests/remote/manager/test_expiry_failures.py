@@ -104,6 +104,27 @@ def test_a_segment_that_cannot_be_deleted_delays_no_other() -> None:
         assert tier.store.segment_ids == {segments[0].remote_log_segment_id}
 
 
+def test_nothing_goes_in_front_of_a_deletion_that_cannot_begin() -> None:
+    """Of epochs in front of the lineage, and in front of the log start. If this fails, and the leader crashes then, the
+    next one that has not got the start finds a hole in its tier, and consumers stand in front of it for ever.
+    """
+    with task_tier() as tier:
+        tier.filled(2)
+        tier.filled(2, epoch=1)
+        tier.append(epoch=1)
+        tier.log.maybe_increment_log_start_offset(35, "DeleteRecords")
+        left = []
+        for fails in (True, False, True, False, True, False):
+            tier.metadata.hooks.clear()
+            if fails:
+                tier.metadata.hooks["update_remote_log_segment_metadata"] = failing(ERRORS[0])
+            pause = tier.run()
+            assert pause is not None
+            assert (pause > 0) is fails
+            left.append(tier.starts_listed())
+        assert left == [[0, 10, 20, 30], [10, 20, 30], [10, 20, 30], [20, 30], [20, 30], [30]]
+
+
 def test_a_metadata_manager_that_hangs_or_is_late() -> None:
     with task_tier() as tier:
         tier.limit(retention_bytes=3 * segment_bytes(tier.filled(4)))

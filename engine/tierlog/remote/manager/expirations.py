@@ -117,7 +117,8 @@ class Expirations:
                 self._deletions.finish(begun)
         except Exception as error:
             mark("expiry: a deletion failed")
-            going.append(going.pop(0))  # the others are tried first
+            if going[0].segment.state is not _STATE.COPY_SEGMENT_FINISHED:
+                going.append(going.pop(0))  # the others are tried first; one that is read still must be the next
             if not is_passing(error) and not partition.has_ended:
                 self._services.metrics.add("delete_errors", partition.topic_id_partition.topic)
             raise
