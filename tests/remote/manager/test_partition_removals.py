@@ -275,6 +275,24 @@ def test_closed() -> None:
         assert broker.removals.run() is None
 
 
+def test_closed_beside_a_run() -> None:
+    """If this fails, who waits until a removal is marked may wait for ever, behind a broker that closes."""
+    with cluster() as made:
+        broker = Broker(made, 1)
+
+        class ClosedBefore(dict[TopicIdPartition, Any]):
+            def setdefault(self, key: TopicIdPartition, default: Any = None) -> Any:
+                broker.removals.close()
+                return super().setdefault(key, default)
+
+        broker.removals._removals = ClosedBefore()
+        broker.metadata.hooks["put_remote_partition_delete_metadata"] = failing(RetriableRemoteStorageException("away"))
+        waiting = broker.removals.delete_partition(PARTITION)
+        broker.removals.run()
+        with pytest.raises(RemoteStorageException, match="closed"):
+            waiting.result(0)
+
+
 # ---- failures
 
 CALLS = (

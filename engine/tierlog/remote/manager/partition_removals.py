@@ -167,6 +167,10 @@ class PartitionRemovals(Closeable):
         """Mark nothing any more; who waits for it gets an error. Idempotent."""
         with self._lock:
             self._closed = True
+        self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        with self._lock:
             wanted, self._wanted = self._wanted, []
         for removal in [*wanted, *list(self._removals.values())]:
             for marked in self._take_marked(removal):
@@ -188,6 +192,9 @@ class PartitionRemovals(Closeable):
         if removal is not None and removal.due_seconds <= now:
             removal.due_seconds = now  # those that wait for longer come first
             self._step(removal, active)
+        if self._closed:  # which does not see a removal that this run holds
+            self._fail_waiting()
+            return None
         active = list(itertools.islice(self._removals.values(), _ACTIVE_MAX))
         due = min((each.due_seconds for each in active), default=self._look_seconds)
         return max(0.0, min(due, self._look_seconds) - clock.monotonic_seconds())
