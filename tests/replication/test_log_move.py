@@ -539,7 +539,9 @@ class TestEnds:
     @pytest.mark.parametrize("at", range(1, 40))
     @pytest.mark.parametrize("which", ["source", "target"])
     def test_a_disk_that_fails_at_the_switch(self, files: MemoryFiles, which: str, at: int) -> None:
-        """If this fails, a disk that breaks at the wrong moment costs both copies, or brings back the old one."""
+        """If this fails, a disk that breaks at the wrong moment costs both copies, or brings back the one that lacks
+        what was written since.
+        """
         with opened(files) as directories:
             log = directories.log("orders", 0)
             fill(log)
@@ -556,6 +558,9 @@ class TestEnds:
                 assert disk.failed or found is future
                 if found is not None:
                     assert records_of(found) == wanted
+                    if disk.failed:
+                        append(found, b"goes on")
+                        wanted = records_of(found)
                 else:
                     assert list(directories.offline) == [broken]
                 with contextlib.suppress(LogOfflineError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -37,10 +38,10 @@ TOPIC_ID: Final = Uuid(b"orders-topic-id!")
 CONFIG: Final = LogConfig(segment_bytes=400, retention_ms=-1, index_interval_bytes=100, file_delete_delay_ms=0)
 
 
-def opened(files: MemoryFiles, seed: int = 1) -> LogDirectories:
+def opened(files: MemoryFiles, seed: int = 1, *, paths: Sequence[str] = PATHS) -> LogDirectories:
     machine = Machine(clock=ManualClock(time_ms=NOW_MS), rng=SeededRng(seed), files=files)
     return LogDirectories.open(
-        PATHS,
+        list(paths),
         machine=machine,
         config=CONFIG,
         runs_tasks=False,

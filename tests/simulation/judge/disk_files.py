@@ -10,7 +10,7 @@ from tests.simulation.facts import Violation
 
 _SEGMENT = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _DELETED = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)\.deleted")
-#: ``moved-from`` stays where the power went amid the end of a move: the other log may come back with its disk.
+#: ``moved-from`` stays where a disk failed amid the end of a move: the other log may come back with it.
 _OF_LOG = {"leader-epoch-checkpoint", "partition.metadata", "start-from-tier", "moved-from"}
 _OF_DIRECTORY = {
     ".kafka_cleanshutdown",

@@ -186,7 +186,7 @@ class LogDirectories(Closeable):
             except StoreError as error:
                 self._failed(path, error)
         self._check_any_online()
-        self._settle_duplicates()
+        settle(self._machine, self.online)
         for key in chain.from_iterable(each.known_logs(is_future=True) for each in self.online):
             self._begin_pause(key, self._find(key, is_future=False))
 
@@ -237,28 +237,6 @@ class LogDirectories(Closeable):
         if not self.online:
             cause = next(iter(self._failures.values()))
             raise LogOfflineError(f"all log directories in {', '.join(self.paths)} have failed") from cause
-
-    def _settle_duplicates(self) -> None:
-        """Finish moves that were interrupted between their two renames. Raises ConfigError: two directories have a log
-        of one partition otherwise, or a future log of it.
-        """
-        for is_future in (False, True):
-            seen: dict[PartitionKey, LogDirectory] = {}
-            for directory in self.online:
-                for key in directory.known_logs(is_future=is_future):
-                    other = seen.setdefault(key, directory)
-                    if other is not directory:
-                        seen[key] = self._settled(key, other, directory, is_future=is_future)
-
-    def _settled(self, key: PartitionKey, one: LogDirectory, other: LogDirectory, *, is_future: bool) -> LogDirectory:
-        """The directory of two that has the partition's log; the other one's is set aside."""
-        found = None if is_future else settle(self._machine, key, one, other)
-        if found is not None:
-            return found
-        raise ConfigError(
-            f"Duplicate log directories for {key[0]}-{key[1]} are found in both {one.path} and {other.path}: "
-            "delete the one in the directory that has failed last"
-        )
 
     # ---- the logs
 

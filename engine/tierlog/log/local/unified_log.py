@@ -515,7 +515,8 @@ class UnifiedLog(LogView, Closeable):
         Returns:
             Whether it has; else nothing has changed.
 
-        Raises LogOfflineError: of this log; or of the other, whose ``folder`` says whether it has taken over.
+        Raises LogOfflineError: of the other, and this log goes on; or of this log, and the other one's ``folder`` says
+        whether it has taken over.
         """
         aside = require_sibling(self.folder, aside)
         with self._flusher.syncing, self._lock:
