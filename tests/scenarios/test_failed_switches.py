@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.scenarios.test_moved_logs import KEY, PATHS, TOPIC_ID, batches_of, caught_up, flushed_disk, opened
+from tests.scenarios.test_moved_logs import KEY, PATHS, TOPIC_ID, batches_of, caught_up, flushed_disk, move_all, opened
 from tests.support.crashed_log import copy_of
 from tests.support.living_logs import batch_of
-from tierlog.errors import StoreError
+from tierlog.errors import ConfigError, StoreError
 from tierlog.log.local.log_errors import LogOfflineError
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.simulated.memory_disk import DiskOperation
@@ -104,6 +104,13 @@ def move_from_failing(files: MemoryFiles, path: str, *, paths: Sequence[str] = P
     return wanted
 
 
+def move_away(files: MemoryFiles, path: str, *, paths: Sequence[str]) -> list[tuple[int, bytes]]:
+    """Move the log to a directory, with some more batches; all of them."""
+    with opened(files, paths=paths) as directories:
+        move_all(directories, path)
+        return grown(directories.log(*KEY), files)
+
+
 @pytest.mark.parametrize("which", ["source", "target"])
 def test_a_disk_that_is_away_at_the_next_start(which: str) -> None:
     """If this fails, a disk that comes back after a power cut takes away what was written without it."""
@@ -159,3 +166,27 @@ def test_a_disk_that_fails_once() -> None:
             with contextlib.suppress(LogOfflineError):
                 directories.close()
         assert found_at_a_start(files) == wanted
+
+
+def test_a_disk_that_comes_back_behind_another_move() -> None:
+    """If this fails, a broker does not start over a repaired disk, whose old log has moved on twice meanwhile."""
+    files = flushed_disk()
+    move_from_failing(files, "/b")
+    wanted = move_away(files, "/c", paths=["/b", "/c"])
+    assert found_at_a_start(files) == ("/c", wanted)
+
+
+def test_two_disks_that_were_away() -> None:
+    """If this fails, a disk that was out of ``log.dirs`` for some moves deletes the log of today: its own one was
+    moved from there once.
+    """
+    files = flushed_disk()
+    move_from_failing(files, "/b")
+    move_from_failing(files, "/c", paths=["/b", "/c"])
+    for entry in list(files.iter_directory("/a/orders-0")):
+        files.remove(entry.path)
+    files.remove("/a/orders-0")
+    wanted = move_away(files, "/a", paths=["/a", "/c"])
+    with pytest.raises(ConfigError, match="Duplicate log directories"):
+        opened(files)
+    assert found_at_a_start(files, ["/a", "/c"]) == ("/a", wanted)

@@ -113,7 +113,7 @@ class LogSwitch:
                 self._target.has_moved_in(*self._key)
         source.cleaner_manager.move_checkpoint(self._key, self._target.cleaner_manager)
         source.forget(current)
-        self._write_over(frozenset())
+        self._write_over(names)
         return True
 
     def _write_over(self, names: frozenset[str]) -> None:
