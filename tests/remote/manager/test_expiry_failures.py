@@ -10,6 +10,8 @@ import pytest
 
 from tests.contract.metadata_events import PARTITION
 from tests.support.tier_tasks import (
+    MINUTE_MS,
+    OTHER_BROKER,
     STATE,
     TaskTier,
     failing,
@@ -21,6 +23,7 @@ from tests.support.tier_tasks import (
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.remote.api import RemoteLogSegmentMetadata, RemoteStorageException, RetriableRemoteStorageException
 from tierlog.remote.manager import expiry_plan
+from tierlog.remote.manager.tiered_lineage import epochs_with_records, find_log_start_offset
 
 ERRORS = (
     RetriableRemoteStorageException("later"),
@@ -249,6 +252,35 @@ def test_the_leader_changes_between_publishing_and_deleting() -> None:
         tier.new_term()
         tier.settle()
         assert (tier.stored(), tier.starts_listed()) == (2, [20, 30])
+
+
+@pytest.mark.parametrize("by", ["deletion of records", "retention"])
+def test_the_leader_crashes_between_two_deletions(by: str) -> None:
+    """Of overlapping copies, one of which reaches into a dead branch. If this fails, the next leader, which has not got
+    the log start, begins in front of offsets that nobody has, and consumers stand there for ever.
+    """
+    with task_tier() as tier:
+        tier.filled(1)
+        tier.log.assign_epoch_start_offset(1, 10)
+        tier.append(segments=3, epoch=1)
+        lineage = epochs_with_records(tier.log.leader_epoch_cache.epoch_with_offsets().items())
+        for base, end in ((0, 15), (5, 10), (15, 16), (16, 40)):
+            tier.finish_copy(tier.begin_copy(base, end))
+        tier.finish_copy(tier.begin_copy(0, 17, epochs={0: 0}, broker_id=OTHER_BROKER))
+        tier.log.update_highest_offset_in_remote_storage(39)
+        tier.pass_time(MINUTE_MS)
+        if by == "retention":
+            tier.limit(retention_ms=MINUTE_MS // 2)
+        else:
+            tier.log.maybe_increment_log_start_offset(40, "DeleteRecords")
+        known = tier.metadata._inner
+        while tier.run() == 0.0:
+            start = find_log_start_offset(
+                lineage, lambda epoch: known.list_remote_log_segments(PARTITION, epoch), local_log_start_offset=40
+            )
+            held = [known.remote_log_segment_metadata(PARTITION, int(at >= 10), at) for at in range(start, 40)]
+            assert None not in held, (start, held.index(None))
+        assert tier.listed() == []
 
 
 def test_the_leader_changes_within_a_deletion() -> None:

@@ -26,6 +26,7 @@ from tierlog.remote.manager.expiry_plan import (
     find_expiry_rules,
     find_unfinished,
     find_unreferenced,
+    lowest_first,
     plan_expiry,
     size_within,
 )
@@ -106,11 +107,11 @@ class Expirations:
     def _delete_first(self, partition: TieredPartition) -> None:
         progress = partition.expiry
         going = progress.going
-        segment, reason = going[0]
+        segment, reason, _ = going[0]
         try:
             begun = self._deletions.begin(segment) if self._is_due(segment, reason) else None
             if begun is not None:
-                going[0] = Expired(begun, reason)
+                going[0] = going[0]._replace(segment=begun)
                 if partition.has_ended:
                     mark("expiry: the term ended between two steps")
                     return  # the next leader goes on
@@ -211,7 +212,7 @@ class _Look:
         is_settled = not going and plan.is_whole and not plan.expired and self.failure is None
         if is_settled and self._version is not None and not self._partition.has_ended:
             progress.summary = self._summary(self._version, plan, segments, tiered_bytes)
-        return list(going.values())
+        return going
 
     def _list(self, epoch: int) -> Iterable[RemoteLogSegmentMetadata]:
         return self._services.metadata.list_remote_log_segments(self._topic_id_partition, epoch)
@@ -259,12 +260,10 @@ class _Look:
         segments = self._log.log_segments(start_offset, end_offset)
         return sum(each.size_bytes for each in segments if each.base_offset > copied)
 
-    def _going(
-        self, plan: ExpiryPlan, segments: list[RemoteLogSegmentMetadata], epochs: LeaderEpochs
-    ) -> dict[object, Expired]:
-        """Publish the new start, and return the segments that go by what the log made of it, by id: the lowest first,
-        whatever the reason. Kafka's go reason by reason: the next leader, which may have an earlier log start, finds a
-        hole behind those that are left then.
+    def _going(self, plan: ExpiryPlan, segments: list[RemoteLogSegmentMetadata], epochs: LeaderEpochs) -> list[Expired]:
+        """Publish the new start, and return the segments that go by what the log made of it: the lowest first, whatever
+        the reason. Kafka's go reason by reason, by their first offsets: the next leader, which may have an earlier log
+        start, finds a hole behind those that are left then.
         """
         start = plan.log_start_offset
         begun = any(each.reason is ExpiryReason.DELETION_BEGAN for each in plan.expired)
@@ -290,10 +289,7 @@ class _Look:
             ),
             *find_unreferenced(segments, epochs, being_copied=being_copied),
         ]
-        going: dict[object, Expired] = {}
-        for each in sorted(found, key=lambda each: each.segment.start_offset):
-            going.setdefault(each.segment.remote_log_segment_id, each)
-        return going
+        return lowest_first(found)
 
     def _start_is_gone(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Whether nobody has the log's first offset."""

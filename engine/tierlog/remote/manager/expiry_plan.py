@@ -2,10 +2,12 @@
 
 Of the log's epochs, ascending, segments go from the oldest on while a rule says so: those in front of the log's start,
 those whose newest record is too old, those that the log is too large by. Segments whose deletion has begun go again.
-Segments that are none of the log's are passed over, until all of their epochs lie in front of the log's.
+Segments that are none of the log's are passed over, until all that they have of it lies in front of its start, or all
+of their epochs in front of its epochs.
 
 The log start is published first, so that no broker answers for offsets whose segments are gone; a log that does not
-take it keeps its segments (``ExpiryPlan.allowed``).
+take it keeps its segments (``ExpiryPlan.allowed``). Then segments go by their last offsets (``lowest_first``): a leader
+that has not got the start finds no hole behind the first segment that is left.
 
 Source: Kafka RemoteLogManager.RLMExpirationTask; KAFKA-20732: the copied offset must be known before a size rule is
 asked, or local bytes count twice.
@@ -24,7 +26,7 @@ from typing import Final, NamedTuple
 from tierlog.log.formats.leader_epochs import EpochEntry, LeaderEpochs
 from tierlog.marks import mark
 from tierlog.remote.api import RemoteLogSegmentId, RemoteLogSegmentMetadata, RemoteLogSegmentState
-from tierlog.remote.manager.tiered_lineage import is_within
+from tierlog.remote.manager.tiered_lineage import is_within, offsets_of_log
 
 _STATE = RemoteLogSegmentState
 
@@ -45,10 +47,29 @@ class ExpiryReason(Enum):
 
 
 class Expired(NamedTuple):
-    """A segment that goes."""
+    """A segment that goes.
+
+    Attributes:
+        last: Epoch and offset of its last record; of one of another branch in part, of the last that is the log's.
+    """
 
     segment: RemoteLogSegmentMetadata
     reason: ExpiryReason
+    last: tuple[int, int]
+
+
+def _whole(segment: RemoteLogSegmentMetadata, reason: ExpiryReason) -> Expired:
+    return Expired(segment, reason, (max(segment.segment_leader_epochs), segment.end_offset))
+
+
+def lowest_first(found: Iterable[Expired]) -> list[Expired]:
+    """Return each segment once, in the order in which they go: by their last offsets. However they overlap, those that
+    are left have no hole behind the first one.
+    """
+    each_once: dict[RemoteLogSegmentId, Expired] = {}
+    for each in sorted(found, key=lambda each: each.last):
+        each_once.setdefault(each.segment.remote_log_segment_id, each)
+    return list(each_once.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,7 @@ class ExpiryRules:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """The segments that go, in the order in which they are deleted.
+    """The segments that go, in the order in which they were listed.
 
     Attributes:
         log_start_offset: The start to publish before any goes; None: it stays.
@@ -84,12 +105,10 @@ class ExpiryPlan:
 
     def allowed(self, log_start_offset: int) -> tuple[Expired, ...]:
         """The segments that may go once the log starts at an offset: what a log answered that it became. One that
-        holds offsets at or behind it stays.
+        holds offsets of the log at or behind it stays.
         """
-        by_limits = (ExpiryReason.RETENTION_TIME, ExpiryReason.RETENTION_SIZE)
-        return tuple(
-            each for each in self.expired if each.reason not in by_limits or each.segment.end_offset < log_start_offset
-        )
+        began = ExpiryReason.DELETION_BEGAN
+        return tuple(each for each in self.expired if each.reason is began or each.last[1] < log_start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -196,6 +215,7 @@ class _Planning:
         self._being_copied = being_copied
         self._local_bytes = local_bytes
         self._expired: dict[RemoteLogSegmentId, Expired] = {}
+        self._others: dict[RemoteLogSegmentId, Expired] = {}
         self._new_start: int | None = None
         self._stays: RemoteLogSegmentMetadata | None = None
         self._stays_bytes = 0
@@ -205,6 +225,7 @@ class _Planning:
         for entry in self._epochs:
             if not self._look_at(list_segments(entry.epoch)):
                 break
+        self._expire_others()
         expired = tuple(self._expired.values())
         return ExpiryPlan(expired, self._new_start, self._stays, self._stays_bytes, self._is_whole)
 
@@ -223,16 +244,36 @@ class _Planning:
             elif self._lies_in_front(segment):
                 mark("expiry: in front of the log start")
                 self._expire(segment, ExpiryReason.LOG_START_OFFSET)
-            elif (
-                self._stays is None
-                and is_within(segment, self._epochs, log_end_offset=self._log_end)
-                and not self._breaks_a_limit(segment)
-            ):
+            elif self._stays is None and not is_within(segment, self._epochs, log_end_offset=self._log_end):
+                self._pass_over(segment)
+            elif self._stays is None and not self._breaks_a_limit(segment):
                 self._stays = segment  # it may have the log start: copies of what it has in front of that go
         return self._stays is None
 
     def _expire(self, segment: RemoteLogSegmentMetadata, reason: ExpiryReason) -> None:
-        self._expired[segment.remote_log_segment_id] = Expired(segment, reason)
+        self._expired[segment.remote_log_segment_id] = _whole(segment, reason)
+
+    def _pass_over(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Note a finished segment that is the log's in part; one of a later epoch is the next leader's."""
+        latest = self._epochs.latest
+        assert latest is not None  # segments are listed by epoch
+        if segment.state is not _STATE.COPY_SEGMENT_FINISHED or max(segment.segment_leader_epochs) > latest.epoch:
+            return
+        _, end = offsets_of_log(segment, self._epochs, log_end_offset=self._log_end)
+        epoch = self._epochs.epoch_for_offset(end - 1) if end else None
+        if epoch is not None:
+            reason = ExpiryReason.LOG_START_OFFSET
+            self._others[segment.remote_log_segment_id] = Expired(segment, reason, (epoch, end - 1))
+
+    def _expire_others(self) -> None:
+        """Those that have nothing of the log behind its new start go with what they lie beside: a leader that has not
+        got that start would begin with them.
+        """
+        start = max(self._log_start, self._new_start or 0)
+        for segment_id, each in self._others.items():
+            if each.last[1] < start:
+                mark("expiry: another branch's, in front of the log start")
+                self._expired[segment_id] = each
 
     def _lies_in_front(self, segment: RemoteLogSegmentMetadata) -> bool:
         first = self._epochs.earliest
@@ -278,7 +319,7 @@ def find_unreferenced(
     if first is None:
         return ()
     return tuple(
-        Expired(each, ExpiryReason.UNREFERENCED)
+        _whole(each, ExpiryReason.UNREFERENCED)
         for each in segments
         if each.state is not _STATE.DELETE_SEGMENT_FINISHED
         and each.remote_log_segment_id not in being_copied
@@ -303,7 +344,7 @@ def find_unfinished(
         being_copied: By this broker, now.
     """
     return tuple(
-        Expired(each, ExpiryReason.UNFINISHED)
+        _whole(each, ExpiryReason.UNFINISHED)
         for each in segments
         if each.state in (_STATE.COPY_SEGMENT_STARTED, _STATE.DELETE_SEGMENT_STARTED)
         and each.event_timestamp_ms <= began_until_ms
