@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.metadata_events import PARTITION
+from tests.support.living_logs import batch_of
 from tests.support.tier_tasks import (
     MINUTE_MS,
     OTHER_BROKER,
@@ -400,3 +401,34 @@ def test_a_log_that_is_not_here_or_not_tiered() -> None:
         assert (tier.run(), tier.stored()) == (30.0, 2)
         tier.term.end()
         assert tier.run() is None
+
+
+def test_an_unfinished_copy_of_what_no_other_segment_has() -> None:
+    """Its broker is slow, and may finish it just in front of its deletion. If this fails, that broker deletes locally
+    what it has copied, and the objects go.
+    """
+    with task_tier() as tier:
+        tier.append(segments=2)
+        tier.log.append_as_leader(batch_of(b"active"), leader_epoch=0)
+        for base in (0, 10):
+            tier.begin_copy(base, base + 10, broker_id=OTHER_BROKER)
+        tier.pass_time(2 * MINUTE_MS)
+        tier.settle()
+        assert tier.listed() == [(0, STATE.COPY_SEGMENT_STARTED), (10, STATE.COPY_SEGMENT_STARTED)]
+        tier.copy()
+        tier.settle()
+        assert tier.listed() == [(0, STATE.COPY_SEGMENT_FINISHED), (10, STATE.COPY_SEGMENT_FINISHED)]
+
+
+def test_an_unfinished_copy_has_no_log_start() -> None:
+    """If this fails, consumers stand in front of what nobody has until it goes."""
+    with task_tier() as tier:
+        tier.append(segments=3)
+        tier.begin_copy(0, 10, broker_id=OTHER_BROKER)
+        tier.finish_copy(tier.begin_copy(10, 20))
+        tier.log.maybe_increment_local_log_start_offset(20, "deleted locally")
+        tier.settle()
+        assert tier.log.log_start_offset == 10
+        tier.pass_time(2 * MINUTE_MS)
+        tier.settle()
+        assert tier.listed() == [(10, STATE.COPY_SEGMENT_FINISHED)]

@@ -33,7 +33,12 @@ from tierlog.remote.manager.expiry_plan import (
 from tierlog.remote.manager.segment_deletions import SegmentDeletions
 from tierlog.remote.manager.task_faults import is_passing
 from tierlog.remote.manager.tier_services import TierServices
-from tierlog.remote.manager.tiered_lineage import epochs_with_records
+from tierlog.remote.manager.tiered_lineage import (
+    CopiedOffset,
+    epochs_with_records,
+    find_unbroken_offset,
+    offsets_of_log,
+)
 from tierlog.remote.manager.tiered_partition import TieredPartition
 from tierlog.runtime.machine.cancelling import cancelled_by
 
@@ -211,7 +216,7 @@ class _Look:
         going = self._going(plan, segments, epochs)
         is_settled = not going and plan.is_whole and not plan.expired and self.failure is None
         if is_settled and self._version is not None and not self._partition.has_ended:
-            progress.summary = self._summary(self._version, plan, segments, tiered_bytes)
+            progress.summary = self._summary(self._version, plan, segments, epochs, tiered_bytes)
         return going
 
     def _list(self, epoch: int) -> Iterable[RemoteLogSegmentMetadata]:
@@ -282,7 +287,7 @@ class _Look:
         found = [
             *plan.allowed(self._log_start),
             *find_unfinished(
-                segments,
+                [each for each in segments if self._is_needless(each, epochs)],
                 began_until_ms=self._began_until_ms,
                 latest_epoch=None if self._bounds[1] is None else self._bounds[1].epoch,
                 being_copied=being_copied,
@@ -290,6 +295,20 @@ class _Look:
             *find_unreferenced(segments, epochs, being_copied=being_copied),
         ]
         return lowest_first(found)
+
+    def _is_needless(self, segment: RemoteLogSegmentMetadata, epochs: LeaderEpochs) -> bool:
+        """Whether other segments have what a copy that has begun has of the log. Its broker may finish it just in front
+        of the event by which it goes, and delete the records locally.
+        """
+        if segment.state is not _STATE.COPY_SEGMENT_STARTED:
+            return True
+        low, high = offsets_of_log(segment, epochs, log_end_offset=self._log.log_end_offset)
+        find, partition = self._services.metadata.remote_log_segment_metadata, self._topic_id_partition
+        last = CopiedOffset(high - 1, -1)
+        low = max(low, self._log_start, self._log.local_log_start_offset)  # what lies in front is not copied again
+        return last == find_unbroken_offset(
+            epochs, lambda epoch, offset: find(partition, epoch, offset), start_offset=low, copied=last
+        )
 
     def _start_is_gone(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Whether nobody has the log's first offset."""
@@ -300,7 +319,8 @@ class _Look:
         return self._log_start >= self._log.local_log_start_offset
 
     def _start_is_tiered(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
-        return any(each.start_offset <= self._log_start <= each.end_offset for each in segments)
+        start = self._log_start
+        return any(each.start_offset <= start <= each.end_offset for each in segments if each.state in _IN_TIER)
 
     # ---- what is known for the next run, and shown
 
@@ -309,10 +329,12 @@ class _Look:
         version: int,
         plan: ExpiryPlan,
         segments: list[RemoteLogSegmentMetadata],
+        epochs: LeaderEpochs,
         tiered_bytes: int | None,
     ) -> TierSummary:
         first = plan.stays
-        begun = [each.event_timestamp_ms for each in segments if each.state in _BEGUN]
+        needless = (each for each in segments if each.state in _BEGUN and self._is_needless(each, epochs))
+        begun = [each.event_timestamp_ms for each in needless]
         return TierSummary(
             version=version,
             log_start_offset=self._log_start,

@@ -366,6 +366,7 @@ class TierSummary(NamedTuple):
         newest_record_ms: Timestamp of the newest record of the first segment; None: no segment is in the log.
         stays_bytes: The size of that segment.
         unfinished_since_ms: When the oldest copy or deletion began that goes as an unfinished one; None: there is none.
+            A copy of what no other segment has is none of them.
     """
 
     version: int

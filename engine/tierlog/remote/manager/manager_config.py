@@ -91,8 +91,8 @@ class RemoteLogManagerConfig:
     fetch_quota_window_size_seconds: Int32 = key("Length of such a window.", default=1, under=_TASKS, minimum=1)
     unfinished_copy_retention_ms: int = key(
         "Age from which the leader removes a copy of another broker that was begun and never finished: more than the "
-        "longest copy takes, and than the brokers' clocks differ by. With `kafka.semantics` it goes by the topic's "
-        "retention.",
+        "longest copy takes, and than the brokers' clocks differ by. What it has of the local log must have been "
+        "copied anew. With `kafka.semantics` it goes by the topic's retention.",
         default=3_600_000,
         under=_TASKS,
         own=True,
