@@ -62,11 +62,6 @@ def made_cuts() -> list[Left]:
     return made
 
 
-def two_logs() -> Left:
-    """A disk that the power left between the two renames."""
-    return next(each for each in iter_cuts() if len(each.having) > 1)
-
-
 def grown(log: UnifiedLog, files: MemoryFiles) -> list[tuple[int, bytes]]:
     """Append to the log that goes on, durably; its batches."""
     for _ in range(5):
@@ -190,3 +185,17 @@ def test_two_disks_that_were_away() -> None:
     with pytest.raises(ConfigError, match="Duplicate log directories"):
         opened(files)
     assert found_at_a_start(files, ["/a", "/c"]) == ("/a", wanted)
+
+
+@pytest.mark.parametrize("kind", [DiskOperation.READ, DiskOperation.RENAME])
+def test_a_disk_that_fails_at_the_start(kind: DiskOperation) -> None:
+    """If this fails, one broken disk keeps a broker from starting, whose other disks have all of its logs."""
+    files, source, target, _ = next(each for each in iter_cuts() if len(each.having) > 1)
+    wanted = found_at_a_start(copy_of(files))[1]
+    broken = FailingDisk(files, errno.EIO, at=1, inside=f"{target}/orders-0", lasting=True, kinds=(kind,))
+    with broken, opened(files) as directories:
+        assert list(directories.offline) == [target]
+        log = directories.load_logs()[KEY]
+        assert (log.parent_dir, batches_of(log, files)) == (source, wanted)
+        wanted = grown(log, files)
+    assert found_at_a_start(files) == (source, wanted)

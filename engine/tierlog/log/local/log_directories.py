@@ -186,7 +186,7 @@ class LogDirectories(Closeable):
             except StoreError as error:
                 self._failed(path, error)
         self._check_any_online()
-        settle(self._machine, self.online)
+        self._settle()
         for key in chain.from_iterable(each.known_logs(is_future=True) for each in self.online):
             self._begin_pause(key, self._find(key, is_future=False))
 
@@ -237,6 +237,14 @@ class LogDirectories(Closeable):
         if not self.online:
             cause = next(iter(self._failures.values()))
             raise LogOfflineError(f"all log directories in {', '.join(self.paths)} have failed") from cause
+
+    def _settle(self) -> None:
+        """Finish moves that were interrupted. A disk that fails meanwhile is offline, as one that cannot be opened."""
+        while True:
+            try:
+                return settle(self._machine, self.online)
+            except LogOfflineError:
+                self._check_any_online()
 
     # ---- the logs
 
