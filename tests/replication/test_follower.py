@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.replicas import BACKOFF_MS, Replica, asked, batch_of, grown, made, sent
+from tests.support.replicas import BACKOFF_MS, Replica, asked, batch_of, controlled, grown, made, sent
 from tierlog.log.formats.producer_snapshot import encode_producer_snapshot
 from tierlog.log.local.log_errors import KafkaError, LogBusyError
 from tierlog.log.local.unified_log import UnifiedLog
@@ -17,6 +17,8 @@ from tierlog.replication import (
     AskEpochEnd,
     AskOffset,
     AuxStateBuilt,
+    Brokers,
+    BrokerState,
     BuildAuxState,
     EpochEnd,
     FetchedRecords,
@@ -25,6 +27,7 @@ from tierlog.replication import (
     FollowerRequest,
     FollowerSettings,
     FollowerState,
+    LeaderAndIsr,
     OffsetAndEpoch,
 )
 from tierlog.runtime.machine import Machine
@@ -466,22 +469,31 @@ def test_a_log_whose_lineage_begins_too_late_keeps_its_records() -> None:
     assert (log.local_log_start_offset, log.log_end_offset, replica.epochs) == (6, 8, {0: 0, 3: 4})
 
 
-def test_a_log_whose_lineage_nobody_has_is_begun_anew_in_the_end() -> None:
-    """A follower that asks for it for ever is in no in-sync set any more: then the leader's log replaces it."""
+def test_a_log_whose_lineage_nobody_has_is_begun_anew_once_its_records_are_not_counted_on() -> None:
+    """If this fails, the follower asks for ever, or gives up what was committed: a leader that looks twice in
+    replica.lag.time.max.ms for who lags dies before it has noticed, and the follower is elected without the records.
+    """
     replica, build = lacking_its_lineage()
     follower, now_ms = replica.follower, 0
+    leading = Replica(1, ManualClock(), Brokers({2: BrokerState(1)}))
+    grown(leading, 8, epoch=3)
+    leading.lead(LeaderAndIsr(4, 0, (1, 2), frozenset((1, 2))), now_ms)
     while build.keeps_records:
-        assert (now_ms <= 30_000, replica.log.log_end_offset) == (True, 8)
         follower.on_error(build, None, now_ms)
         now_ms += BACKOFF_MS
-        if now_ms <= 30_000:
+        if now_ms % 15_000 == 0:
+            leading.leader.tick(now_ms)
+            controlled(leading, accepts=True)
+        is_in_sync = 2 in leading.leader.in_sync.members
+        assert not follower.follow(1, 4, is_electable=is_in_sync)
+        if is_in_sync:
             build = to_lineage(follower, now_ms)
         else:
             follower.on_answer(asked(follower, AskOffset, now_ms), OffsetAndEpoch(1, 0), now_ms)
             follower.on_answer(asked(follower, AskOffset, now_ms), OffsetAndEpoch(7, 3), now_ms)
             follower.on_answer(asked(follower, AskEpochEnd, now_ms), EpochEnd(0, 4), now_ms)
             build = asked(follower, BuildAuxState, now_ms)
-    assert (now_ms, build.epoch, build.offset) == (31_000, 3, 6)
+    assert (now_ms, build.epoch, build.offset) == (45_000, 3, 6)
     follower.on_error(build, None, now_ms)
-    follower.follow(2, 5)
-    assert to_lineage(follower, now_ms).keeps_records, "the next leader counts its followers' lag anew"
+    follower.follow(2, 5, is_electable=False)
+    assert to_lineage(follower, now_ms).keeps_records, "of the next leader it asks as long"

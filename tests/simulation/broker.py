@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.cluster_messages import (
@@ -123,7 +124,9 @@ class Broker:
         self.known = Brokers()
         self.replicas: dict[Partition, Replica] = {}
         self._unopened: set[Partition] = set()
-        self.follower_settings: FollowerSettings = FOLLOWER_SETTINGS
+        self.follower_settings: FollowerSettings = replace(
+            FOLLOWER_SETTINGS, lag_time_max_ms=self.settings.replica_lag_ms
+        )
         self.is_stopping = self.has_stopped = False
         self.manager: RemoteLogManager
         self.storage: TieredStorageManager

@@ -83,11 +83,16 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as the controller has it; ``leader`` None = none."""
+    """A partition as the controller has it; ``leader`` None = none.
+
+    Attributes:
+        eligible: Replicas out of the in-sync set that may be elected all the same (KIP-966).
+    """
 
     partition: Partition
     leader: int | None
     state: LeaderAndIsr
+    eligible: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -552,7 +552,7 @@ class Controller:
         deleted = tuple(state for changed, state in self._deleted if changed > version)
         topics = tuple(each.state for each in self._topics.values() if each.changed > version and not each.is_deleted)
         partitions = tuple(
-            PartitionState(each.partition, each.leader, each.leader_and_isr)
+            PartitionState(each.partition, each.leader, each.leader_and_isr, each.eligible)
             for each in self._partitions.values()
             if each.changed > version
         )

@@ -42,6 +42,7 @@ class Replica:
         role: "leader", "follower" or "offline".
         leader: Its leader, as the controller last said; None: none.
         leader_epoch: Of the controller's last word.
+        is_electable: By the same, whether it may be elected cleanly.
         viewed: What it was made of when it was last looked at, and the view's fields.
     """
 
@@ -53,6 +54,7 @@ class Replica:
         self.role = "offline"
         self.leader_id: int | None = None
         self.leader_epoch = -1
+        self.is_electable = True
         self.leader = Leader(log, broker.broker_id, broker.known, self._settings())
         self.follower = Follower(log, broker.follower_settings)
         self.build: Future[Any] | None = None
@@ -88,7 +90,7 @@ class Replica:
         self.follower.stop()
         self.follower = Follower(log, self.broker.follower_settings)
         if self.role == "follower" and self.leader_id is not None:
-            self.follower.follow(self.leader_id, self.leader_epoch)
+            self._follow(self.leader_id)
 
     # ---- one at a time
 
@@ -162,6 +164,7 @@ class Replica:
             return
         with self.acting():
             self.leader_id, self.leader_epoch = state.leader, state.state.leader_epoch
+            self.is_electable = broker.broker_id in state.state.in_sync_replicas | state.eligible
             if state.leader == broker.broker_id:
                 self._end_build()
                 self.follower.stop()
@@ -177,9 +180,12 @@ class Replica:
                 self.role = "follower"
                 if state.leader is None:
                     self.follower.stop()
-                elif self.follower.follow(state.leader, state.state.leader_epoch):
+                elif self._follow(state.leader):
                     self._end_build()
         self.tell_manager()
+
+    def _follow(self, leader: int) -> bool:
+        return self.follower.follow(leader, self.leader_epoch, is_electable=self.is_electable)
 
     def tell_manager(self) -> None:
         """Tell the RemoteLogManager the role, if the topic is tiered."""

@@ -81,7 +81,7 @@ class FollowerSettings:
         fetch_last_tiered_offset: ``follower.fetch.last.tiered.offset.enable``: an empty log begins at the first offset
             that the tier does not have, not at the leader's local log start.
         lag_time_max_ms: ``replica.lag.time.max.ms``: a log whose lineage the tier has not completed for so long is
-            begun anew; the follower has left the in-sync set by then.
+            begun anew, unless the replica is electable.
     """
 
     fetch_backoff_ms: int = 1000
@@ -132,7 +132,8 @@ class Follower:
         self._steps: _Part[None] | None = None
         self._waiting: FollowerRequest | None = None
         self._incomplete_since_ms: int | None = None
-        self._keeps_records = True
+        self._is_overdue = False
+        self._is_electable = True
         self.leader: int | None = None
         self.leader_epoch = NO_EPOCH
         self.state = FollowerState.STOPPED
@@ -143,25 +144,33 @@ class Follower:
 
     # ---- leadership
 
-    def follow(self, leader: int, leader_epoch: int, *, truncates_on_fetch: bool = True) -> bool:
-        """Follow a leader from now on; the answer to what is in flight changes nothing any more.
+    def follow(
+        self, leader: int, leader_epoch: int, *, truncates_on_fetch: bool = True, is_electable: bool = True
+    ) -> bool:
+        """Follow a leader from now on; the answer to what is in flight changes nothing any more. To be called with each
+        word of the controller on the partition.
 
         Args:
             leader: Its broker id.
-            leader_epoch: Of its leadership. An earlier one changes nothing, nor does the known one but after ``stop``.
+            leader_epoch: Of its leadership. An earlier one changes nothing; the known one, but after ``stop``, only
+                whether the replica is electable.
             truncates_on_fetch: Whether the leader tells of a divergence in its answers to fetches (Kafka 2.7).
+            is_electable: Whether the controller may elect this replica and count on its records: it is in the in-sync
+                set, or an eligible leader replica (KIP-966). Then they are never given up.
 
         Returns:
             Whether the follower began anew.
         """
-        is_known = leader_epoch == self.leader_epoch and self.state is not FollowerState.STOPPED
-        if leader_epoch < self.leader_epoch or is_known or self.state is FollowerState.FAILED:
+        if leader_epoch < self.leader_epoch or self.state is FollowerState.FAILED:
+            return False
+        self._is_electable = is_electable
+        if leader_epoch == self.leader_epoch and self.state is not FollowerState.STOPPED:
             return False
         self.leader, self.leader_epoch = leader, leader_epoch
         self._truncates_on_fetch = truncates_on_fetch
         self.lag = self.refusal = None
         self.wake_at_ms = 0
-        self._incomplete_since_ms, self._keeps_records = None, True
+        self._incomplete_since_ms, self._is_overdue = None, False
         self._begin(self._started())
         return True
 
@@ -218,11 +227,11 @@ class Follower:
             self._pause(now_ms)
 
     def _note_incomplete(self, now_ms: int) -> None:
-        """Note that the lineage could not be completed: after a while the records here are given up."""
+        """Note that the lineage could not be completed: after a while the records here may be given up."""
         since_ms = self._incomplete_since_ms
         if since_ms is None:
             self._incomplete_since_ms = since_ms = now_ms
-        self._keeps_records = now_ms - since_ms < self._settings.lag_time_max_ms
+        self._is_overdue = now_ms - since_ms >= self._settings.lag_time_max_ms
 
     def _begin(self, steps: _Part[None]) -> None:
         self._steps, self._in_flight, self._waiting = steps, None, None
@@ -398,9 +407,10 @@ class Follower:
         mark("follower: has to begin from the tier")
         self.state = FollowerState.MOVED_TO_TIER
         log, latest = self._log, self._settings.fetch_last_tiered_offset
+        keeps_records = self._is_electable or not self._is_overdue
         try:
             target = yield from aux_target(
-                log, self.leader_epoch, fetch_last_tiered_offset=latest, keeps_records=self._keeps_records
+                log, self.leader_epoch, fetch_last_tiered_offset=latest, keeps_records=keeps_records
             )
         except ReplicationError as error:
             raise _AskAgainError from error

@@ -159,7 +159,7 @@ class LogMove:
             self._future.truncate_to(self._cut_to)
             self._cut_to = None
         self.follower.stop()
-        self.follower.follow(_OWN, self._leader_epoch, truncates_on_fetch=False)
+        self.follower.follow(_OWN, self._leader_epoch, truncates_on_fetch=False, is_electable=False)
 
     # ---- the current log as a leader
 
