@@ -225,6 +225,22 @@ def test_7_what_is_copied_no_more_goes_behind_its_tier() -> None:
     made.look()
 
 
+def test_7_another_branch_in_front_goes_by_time() -> None:
+    """What is copied no more waits for what the tier has in front, and that goes once it is too old. Else a disk that
+    fills is not noticed.
+    """
+    for newest_ms in (2_000_000, 1_000_000):
+        made = _stopped(is_copied=False)
+        made.change(1, role="follower")
+        made.copy(1, 9, {0: 1}, 0, 1, segment_id=_IDS[6], newest_ms=newest_ms)  # another leader's, of before
+        made.change(1, role="leader")
+        if newest_ms == made.now_ms:
+            made.judge.settled(made.now_ms)
+            continue
+        with breaks(7, "late deletion"):
+            made.judge.settled(made.now_ms)
+
+
 def test_7_what_is_copied_no_more_waits_for_nothing_else() -> None:
     """If the tier has nothing in front of it, it is due by its own age."""
     made = _stopped(is_copied=False)

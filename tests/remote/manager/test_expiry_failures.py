@@ -284,6 +284,27 @@ def test_the_leader_crashes_between_two_deletions(by: str) -> None:
         assert tier.listed() == []
 
 
+def test_a_dead_branch_in_front_of_a_log_that_is_copied_no_more() -> None:
+    """After an unclean election the tier has the log's first offsets in the segment of another branch alone. If this
+    fails it stays for ever, and so does all that is only here: nothing goes by time behind it, and the disk fills.
+    """
+    with task_tier(retention_ms=10 * MINUTE_MS) as tier:
+        tier.append()
+        tier.finish_copy(tier.begin_copy(0, 15, epochs={0: 0}, broker_id=OTHER_BROKER))
+        tier.log.assign_epoch_start_offset(1, 10)
+        tier.append(segments=3, epoch=1)
+        tier.term.offsets.require(tier.services, tier.log)
+        tier.log.maybe_increment_local_log_start_offset(10, "local retention")
+        assert tier.log.delete_old_segments() == 1
+        tier.limit(remote_log_copy_disable=True)
+        tier.settle()
+        assert (tier.starts_listed(), tier.log.log_start_offset) == ([0], 0)
+        tier.pass_time(11 * MINUTE_MS)
+        tier.settle()
+        assert (tier.starts, tier.listed()) == ([10], [])
+        assert (tier.log.delete_old_segments(), tier.log.log_start_offset) == (3, 40)
+
+
 def test_the_leader_changes_within_a_deletion() -> None:
     """The deletion that began is the next leader's; the second one does not begin."""
     with task_tier() as tier:

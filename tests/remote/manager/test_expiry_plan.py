@@ -225,6 +225,21 @@ def test_another_branch_neither_goes_nor_keeps_what_lies_behind() -> None:
     assert size_within([*tier(), dead, tier()[0]], LOG, log_end_offset=60) == 500
 
 
+def test_another_branch_that_nothing_lies_beside_goes_by_time() -> None:
+    """If this fails, what the log has of it stays for ever where nothing more is copied; or it goes before its time, or
+    although the log has not taken the start, or the next leader has it.
+    """
+    dead = an_entry(0, 35, {0: 0}, size_bytes=100, max_timestamp_ms=35)
+    behind = an_entry(10, 32, {0: 10}, max_timestamp_ms=0, number=1)
+    plan = planned([dead, behind, *tier()[3:]], ExpiryRules(36, 0))
+    assert starts(plan) == [(0, REASON.RETENTION_TIME), (10, REASON.RETENTION_TIME)]
+    assert (plan.log_start_offset, plan.stays, plan.allowed(29)) == (30, tier()[3], ())
+    assert plan.allowed(30) == plan.expired
+    young = planned([dead, behind], ExpiryRules(35, 0))
+    assert (young, young.next_ms) == (ExpiryPlan((), None), 35)
+    assert planned([an_entry(0, 35, {0: 0, 3: 20})], ExpiryRules(36, 0)) == ExpiryPlan((), None)
+
+
 def test_an_upload_that_nobody_finished_goes_by_retention() -> None:
     dangling = an_entry(0, 9, {0: 0}, size_bytes=100, max_timestamp_ms=9, state=STARTED, number=7)
     plan = planned([dangling, *tier()], ExpiryRules(10, 0))
@@ -302,9 +317,10 @@ def test_a_plan_is_sound(
     by_size = next_offset = 0
     for segment, reason, last in plan.expired:
         if reason in (REASON.RETENTION_TIME, REASON.RETENTION_SIZE):
-            assert is_within(segment, epochs, log_end_offset=60)
+            is_own = is_within(segment, epochs, log_end_offset=60)
+            assert is_own or offsets_of_log(segment, epochs, log_end_offset=60)[1] == last[1] + 1
             assert plan.log_start_offset is not None
-            assert segment.end_offset < plan.log_start_offset
+            assert last[1] < plan.log_start_offset
             next_offset, before = max(next_offset, segment.end_offset + 1), next_offset
         if reason is REASON.RETENTION_TIME:
             assert cutoff is not None
@@ -317,7 +333,8 @@ def test_a_plan_is_sound(
             assert last[1] < max(log_start, plan.log_start_offset or 0)
     assert by_size <= breached
     if plan.log_start_offset is not None:
-        assert {each.segment for each in plan.allowed(plan.log_start_offset)} == {each.segment for each in plan.expired}
+        start = max(log_start, plan.log_start_offset)
+        assert {each.segment for each in plan.allowed(start)} == {each.segment for each in plan.expired}
 
 
 @settings(max_examples=300)

@@ -202,8 +202,10 @@ def overdue_locally(
         text = f"{text}, log start {view.log_start_offset}, copied {view.copied_offset}, high {view.high_watermark}"
         yield Overdue(f"local {first_base}", f"{where}: {text}")
     if facts.is_tiered and facts.is_copy_disabled and view.log_start_offset < view.local_log_start_offset:
-        own = tier.finished_within((facts.topic_id, view.partition.number), view.lineage, view.log_end_offset)
-        if any(each.start_offset <= view.log_start_offset <= each.end_offset for each in own):
+        found = (facts.topic_id, view.partition.number), view.lineage, view.log_end_offset
+        own = [(each.start_offset, each.end_offset + 1) for each in tier.finished_within(*found)]
+        own += [(low, high) for low, high, _ in tier.partly_within(*found)]
+        if any(low <= view.log_start_offset < high for low, high in own):
             return
     newest, _, is_seen = sizes.span(first_base, second_base)
     if is_seen and ms_bound >= 0 and newest < view.clock_ms - ms_bound - slack_ms:
@@ -218,7 +220,8 @@ def overdue_in_tier(
 
     Kafka's rule: the segments of the leader's lineage go from the lowest on, as long as one is too old, or what is left
     without it is not below ``retention.bytes``; those in front of the log start, and those of epochs that are older
-    than the lineage, go too. One that is of another branch in part stays until its own epochs are in front.
+    than the lineage, go too. One that is of another branch in part stays until its own epochs are in front; or until it
+    is too old, where no whole one begins in front of the end of what the log has of it. (Kafka's stays.)
 
     Args:
         sizes: What was seen of the partition.
@@ -238,6 +241,14 @@ def overdue_in_tier(
             text = f"{where} has {each}; the log starts at {start}: {view.lineage}"
             yield Overdue(f"tier {each.segment_id.hex()}", text)
     segments = list(tier.finished_within(partition, view.lineage, view.log_end_offset))
+    others = tier.partly_within(partition, view.lineage, view.log_end_offset)
+    others = [each for each in others if each[2].epochs[-1][0] <= view.lineage[-1][0]]
+    others = [each for each in others if each[0] == others[0][0]]
+    if others and (not segments or segments[0].start_offset >= max(high for _, high, _ in others)):
+        age_ms = view.clock_ms - max(each.max_timestamp for _, _, each in others)
+        if 0 <= facts.retention_ms < age_ms - slack_ms:
+            text = f"{where} has {others[0][2]}, {age_ms} ms old, {facts.retention_ms} are the bound"
+            yield Overdue(f"tier {others[0][2].segment_id.hex()}", text)
     left = [each for each in segments if each.start_offset > segments[0].start_offset]
     oldest = segments[: len(segments) - len(left)]
     if not oldest:

@@ -241,6 +241,24 @@ class SegmentTable:
         found = [each for each in self.of(partition) if each.state == FINISHED and is_within(each)]
         return sorted(found, key=lambda each: (each.start_offset, each.end_offset))
 
+    def partly_within(
+        self, partition: PartitionId, lineage: Lineage, end_exclusive: int
+    ) -> list[tuple[int, int, Segment]]:
+        """The other finished segments that have offsets of a log, by their starts: the first one, and the end."""
+        own = {epoch: (first, last) for epoch, first, last in pieces(lineage, end_exclusive)}
+        whole = self.finished_within(partition, lineage, end_exclusive)
+        found = []
+        for each in self.of(partition):
+            parts = [
+                (max(low, own[epoch][0]), min(high, own[epoch][1]))
+                for epoch, low, high in pieces(each.epochs, each.end_offset + 1)
+                if epoch in own
+            ]
+            parts = [(low, high) for low, high in parts if low < high]
+            if each.state == FINISHED and each not in whole and parts:
+                found.append((parts[0][0], parts[-1][1], each))
+        return sorted(found, key=lambda each: each[:2])
+
     def overlapping_bytes(self, partition: PartitionId) -> int:
         """The bytes of the segments that begin in another one, and end behind it."""
         size, end = 0, -1

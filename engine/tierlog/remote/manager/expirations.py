@@ -332,7 +332,6 @@ class _Look:
         epochs: LeaderEpochs,
         tiered_bytes: int | None,
     ) -> TierSummary:
-        first = plan.stays
         needless = (each for each in segments if each.state in _BEGUN and self._is_needless(each, epochs))
         begun = [each.event_timestamp_ms for each in needless]
         return TierSummary(
@@ -342,8 +341,8 @@ class _Look:
             epochs=self._bounds,
             tiered_bytes=tiered_bytes,
             copied_offset=self._copied_offset,
-            newest_record_ms=None if first is None else first.max_timestamp_ms,
-            stays_bytes=plan.stays_bytes,
+            newest_record_ms=plan.next_ms,
+            stays_bytes=None if plan.stays is None else plan.stays_bytes,
             unfinished_since_ms=min(begun, default=None),
         )
 

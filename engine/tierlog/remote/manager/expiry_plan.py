@@ -2,8 +2,8 @@
 
 Of the log's epochs, ascending, segments go from the oldest on while a rule says so: those in front of the log's start,
 those whose newest record is too old, those that the log is too large by. Segments whose deletion has begun go again.
-Segments that are none of the log's are passed over, until all that they have of it lies in front of its start, or all
-of their epochs in front of its epochs.
+Segments that are none of the log's are passed over, until all that they have of it lies in front of its start, or is
+too old, or all of their epochs lie in front of its epochs.
 
 The log start is published first, so that no broker answers for offsets whose segments are gone; a log that does not
 take it keeps its segments (``ExpiryPlan.allowed``). Then segments go by their last offsets (``lowest_first``): a leader
@@ -93,6 +93,7 @@ class ExpiryPlan:
         log_start_offset: The start to publish before any goes; None: it stays.
         stays: The first segment of the log that stays, at which the plan ends; None: there is none.
         stays_bytes: What would go with it by size.
+        next_ms: Timestamp of the newest record of what goes by time next; None: nothing does.
         is_whole: Whether nothing but a change of the tier, of the log, or of its limits adds to the plan: it neither
             ended at a copy that goes on nor has it PLANNED_MAX segments.
     """
@@ -101,6 +102,7 @@ class ExpiryPlan:
     log_start_offset: int | None
     stays: RemoteLogSegmentMetadata | None = field(default=None, compare=False)
     stays_bytes: int = field(default=0, compare=False)
+    next_ms: int | None = field(default=None, compare=False)
     is_whole: bool = field(default=True, compare=False)
 
     def allowed(self, log_start_offset: int) -> tuple[Expired, ...]:
@@ -219,15 +221,22 @@ class _Planning:
         self._new_start: int | None = None
         self._stays: RemoteLogSegmentMetadata | None = None
         self._stays_bytes = 0
+        self._next_ms: int | None = None
         self._is_whole = True
 
     def run(self, list_segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]]) -> ExpiryPlan:
         for entry in self._epochs:
             if not self._look_at(list_segments(entry.epoch)):
                 break
+        if self._stays is not None:
+            self._next_ms = self._stays.max_timestamp_ms
+        if self._is_whole:
+            self._expire_others_by_time()
         self._expire_others()
         expired = tuple(self._expired.values())
-        return ExpiryPlan(expired, self._new_start, self._stays, self._stays_bytes, self._is_whole)
+        return ExpiryPlan(
+            expired, self._new_start, self._stays, self._stays_bytes, next_ms=self._next_ms, is_whole=self._is_whole
+        )
 
     def _look_at(self, segments: Iterable[RemoteLogSegmentMetadata]) -> bool:
         """Look at the segments of an epoch; whether to go on with the next one."""
@@ -265,13 +274,29 @@ class _Planning:
             reason = ExpiryReason.LOG_START_OFFSET
             self._others[segment.remote_log_segment_id] = Expired(segment, reason, (epoch, end - 1))
 
+    def _expire_others_by_time(self) -> None:
+        """Those in front of the first one that stays, up to one that is not too old: what the log has of them may be
+        nowhere else.
+        """
+        for segment, _, last in self._others.values():
+            if self._stays is not None and self._stays.start_offset <= last[1]:
+                break
+            newest_ms = segment.max_timestamp_ms
+            if self._cutoff_ms is None or newest_ms >= self._cutoff_ms:
+                self._next_ms = newest_ms if self._next_ms is None else min(self._next_ms, newest_ms)
+                break
+            mark("expiry: another branch's, by time")
+            reason = ExpiryReason.RETENTION_TIME
+            self._expired[segment.remote_log_segment_id] = Expired(segment, reason, last)
+            self._new_start = max(self._new_start or 0, last[1] + 1)
+
     def _expire_others(self) -> None:
         """Those that have nothing of the log behind its new start go with what they lie beside: a leader that has not
         got that start would begin with them.
         """
         start = max(self._log_start, self._new_start or 0)
         for segment_id, each in self._others.items():
-            if each.last[1] < start:
+            if each.last[1] < start and segment_id not in self._expired:
                 mark("expiry: another branch's, in front of the log start")
                 self._expired[segment_id] = each
 
@@ -363,8 +388,8 @@ class TierSummary(NamedTuple):
         epochs: Of the log, the earliest and the latest. Between two such runs of one term others do not change.
         tiered_bytes: ``size_within`` of the tier; None: it was not asked.
         copied_offset: Up to which segments count for it.
-        newest_record_ms: Timestamp of the newest record of the first segment; None: no segment is in the log.
-        stays_bytes: The size of that segment.
+        newest_record_ms: Timestamp of the newest record of what goes by time next; None: nothing does.
+        stays_bytes: The size of what goes by size next; None: nothing does.
         unfinished_since_ms: When the oldest copy or deletion began that goes as an unfinished one; None: there is none.
             A copy of what no other segment has is none of them.
     """
@@ -376,14 +401,14 @@ class TierSummary(NamedTuple):
     tiered_bytes: int | None
     copied_offset: int
     newest_record_ms: int | None
-    stays_bytes: int
+    stays_bytes: int | None
     unfinished_since_ms: int | None
 
     def holds(self, rules: ExpiryRules, *, began_until_ms: int) -> bool:
         """Whether still nothing goes, by the limits as they are now."""
         if self.unfinished_since_ms is not None and self.unfinished_since_ms <= began_until_ms:
             return False
-        if self.newest_record_ms is None:
-            return True
-        is_old = rules.cutoff_ms is not None and self.newest_record_ms < rules.cutoff_ms
-        return not is_old and not 0 < rules.breached_bytes >= self.stays_bytes
+        newest_ms, cutoff_ms = self.newest_record_ms, rules.cutoff_ms
+        if newest_ms is not None and cutoff_ms is not None and newest_ms < cutoff_ms:
+            return False
+        return self.stays_bytes is None or not 0 < rules.breached_bytes >= self.stays_bytes
