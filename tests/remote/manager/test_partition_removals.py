@@ -280,10 +280,10 @@ def test_closed_beside_a_run() -> None:
     with cluster() as made:
         broker = Broker(made, 1)
 
-        class ClosedBefore(dict[TopicIdPartition, Any]):
-            def setdefault(self, key: TopicIdPartition, default: Any = None) -> Any:
+        class ClosedBefore(dict[Any, Any]):
+            def setdefault(self, *args: Any) -> Any:
                 broker.removals.close()
-                return super().setdefault(key, default)
+                return super().setdefault(*args)
 
         broker.removals._removals = ClosedBefore()
         broker.metadata.hooks["put_remote_partition_delete_metadata"] = failing(RetriableRemoteStorageException("away"))

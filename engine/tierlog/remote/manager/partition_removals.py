@@ -180,8 +180,13 @@ class PartitionRemovals(Closeable):
 
     def run(self) -> float | None:
         """Take one step of one removal; seconds until the next one, None: the removals are closed."""
-        if self._closed:
+        pause = None if self._closed else self._run()
+        if self._closed:  # the close did not see a removal that this run held
+            self._fail_waiting()
             return None
+        return pause
+
+    def _run(self) -> float:
         clock = self._services.machine.clock
         self._take_wanted()
         if clock.monotonic_seconds() >= self._look_seconds:
@@ -192,9 +197,6 @@ class PartitionRemovals(Closeable):
         if removal is not None and removal.due_seconds <= now:
             removal.due_seconds = now  # those that wait for longer come first
             self._step(removal, active)
-        if self._closed:  # which does not see a removal that this run holds
-            self._fail_waiting()
-            return None
         active = list(itertools.islice(self._removals.values(), _ACTIVE_MAX))
         due = min((each.due_seconds for each in active), default=self._look_seconds)
         return max(0.0, min(due, self._look_seconds) - clock.monotonic_seconds())
