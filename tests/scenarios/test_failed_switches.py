@@ -17,6 +17,7 @@ from tests.support.crashed_log import copy_of
 from tests.support.living_logs import batch_of
 from tierlog.errors import ConfigError, StoreError
 from tierlog.log.local.log_errors import LogOfflineError
+from tierlog.log.local.log_switch import MOVED_FROM_FILE
 from tierlog.log.local.unified_log import UnifiedLog
 from tierlog.runtime.simulated.memory_disk import DiskOperation
 from tierlog.runtime.simulated.memory_files import MemoryFiles
@@ -122,6 +123,25 @@ def test_a_disk_that_is_away_at_the_next_start(which: str) -> None:
             wanted = log.parent_dir, grown(log, files)
         went_on += len(having) > 1
         assert found_at_a_start(files) == wanted
+    assert went_on > 0
+
+
+def test_a_log_that_the_controller_knows_where_it_moves_to() -> None:
+    """If this fails, a disk that comes back deletes the log that the controller had its broker go on with."""
+    went_on = 0
+    for files, source, target, _ in iter_cuts():
+        folders = [entry.path for entry in files.iter_directory(target) if entry.name.endswith("-future")]
+        if not folders or files.find(f"{folders[0]}/{MOVED_FROM_FILE}") is None:
+            continue
+        broken = FailingDisk(files, errno.EIO, at=1, inside=source, lasting=True, kinds=tuple(DiskOperation))
+        with broken, opened(files) as directories:
+            properties = directories.directory(target).properties
+            assert properties is not None
+            assert properties.directory_id is not None
+            (log,) = directories.recover_abandoned_future_logs({KEY: properties.directory_id})
+            wanted = target, grown(log, files)
+        assert found_at_a_start(files) == wanted
+        went_on += 1
     assert went_on > 0
 
 
