@@ -92,7 +92,7 @@ class Life:
     def take(self, *, leader: int, epoch: int) -> None:
         """Take the controller's word, as the metadata task does."""
         known = LeaderAndIsr(epoch, epoch, (1, 2), frozenset((leader,)))
-        self.replica.take(PartitionState(ORDERS, leader, known))
+        self.replica.take(PartitionState(ORDERS, leader, known, frozenset()))
 
     # ---- the manager
 
@@ -112,7 +112,9 @@ class Life:
 
     def wait_for_a_build(self) -> None:
         """Wait until a task stands still within ``build_aux_state``."""
+        until = self.clock.monotonic_seconds() + 60
         while not self.builds:
+            assert self.clock.monotonic_seconds() < until, "nothing is built"
             self.clock.sleep(0.01)
 
 
