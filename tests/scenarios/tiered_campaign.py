@@ -406,6 +406,9 @@ class Campaign:
         while not all(self._is_copied(each) for each in range(self.partitions)):
             assert cluster.machine.clock.monotonic_seconds() < until, "the tier lags for ever"
             cluster.machine.clock.sleep(1)
+            for partition in range(self.partitions):  # a follower looks from its log start on, which its leader tells
+                for broker in cluster.brokers:
+                    cluster.exchange(broker, partition)
         cluster.machine.clock.sleep(5)
         for partition in range(self.partitions):
             cluster.retain(partition)
