@@ -34,7 +34,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.metadata_log import LastRecord
+from tierlog.remote.metadata.metadata_log import RecordIdentity
 from tierlog.remote.metadata.record_serde import decode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import PendingRemoval, SnapshotState, write_snapshot
@@ -383,7 +383,7 @@ def test_columnar_snapshot(tmp_path: pathlib.Path) -> None:
     with SegmentTable(learns_partitions=True) as table:
         table.put(segment)
         state = SnapshotState(
-            "topic-a", 50, {3: 7, 9: 8}, (PendingRemoval(removal, 3, 6),), {9: LastRecord(7, 0x12345678)}
+            "topic-a", 50, {3: 7, 9: 8}, (PendingRemoval(removal, 3, 6),), {9: RecordIdentity(7, 0x12345678)}
         )
         write_snapshot(str(path), table, state, machine=Machine())
     data = path.read_bytes()

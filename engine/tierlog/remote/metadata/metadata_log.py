@@ -92,9 +92,9 @@ class MetadataValues:
 
 
 @dataclass(frozen=True, slots=True)
-class LastRecord:
-    """The last record of a metadata partition that was read. Where another one stands there, or none, the partition has
-    lost its end since, whether or not it has grown again.
+class RecordIdentity:
+    """What tells a record from another one at its offset. Where a metadata partition has another one than was read
+    there, or none, it has lost its end since, whether or not it has grown again.
 
     Attributes:
         value_crc: CRC-32C of its value; 0 for a tombstone.

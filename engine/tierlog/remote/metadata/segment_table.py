@@ -25,7 +25,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.metadata_log import LastRecord, MetadataBatches, MetadataValues
+from tierlog.remote.metadata.metadata_log import MetadataBatches, MetadataValues, RecordIdentity
 from tierlog.remote.metadata.segment_row import SegmentColumns, SegmentRow
 from tierlog.remote.metadata.segment_times import KnownTimes
 from tierlog.runtime.machine import Machine
@@ -119,7 +119,7 @@ class AppliedRun:
     refused_count: int
     removals: tuple[tuple[int, RemotePartitionDeleteMetadata], ...]
     newest_timestamp_ms: int
-    last_record: LastRecord | None
+    last_record: RecordIdentity | None
     error: CorruptRecordError | None
 
 
@@ -395,7 +395,7 @@ def _applied_run(next_offset: int, found: Mapping[str, Any]) -> AppliedRun:
         **{
             **found,
             "next_offset": next_offset if found["error"] is None else max(found["next_offset"], 0),
-            "last_record": LastRecord(*found["last_record"]) if found["last_record"][0] >= 0 else None,
+            "last_record": RecordIdentity(*found["last_record"]) if found["last_record"][0] >= 0 else None,
             "refused": tuple(
                 RefusedEvent(
                     offset=offset,

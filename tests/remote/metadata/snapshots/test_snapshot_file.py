@@ -25,7 +25,7 @@ from tierlog.remote.api import (
     TopicIdPartition,
     Uuid,
 )
-from tierlog.remote.metadata.metadata_log import LastRecord, MetadataValues
+from tierlog.remote.metadata.metadata_log import MetadataValues, RecordIdentity
 from tierlog.remote.metadata.record_serde import encode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import (
@@ -51,7 +51,7 @@ STATE = SnapshotState(
     50,
     {3: 100, 7: 0, 49: 2**63 - 1},
     (PendingRemoval(REMOVAL, 3, 41), PendingRemoval(REMOVAL)),
-    {3: LastRecord(99, 2**32 - 1), 49: LastRecord(2**63 - 2, 0)},
+    {3: RecordIdentity(99, 2**32 - 1), 49: RecordIdentity(2**63 - 2, 0)},
 )
 
 
@@ -362,7 +362,7 @@ def test_many_removals() -> None:
         SnapshotState("x", 5, {-1: 1}),
         SnapshotState("x", 5, {1: -1}),
         SnapshotState("x", 2**31),
-        SnapshotState("x", 5, {1: 1}, last_records={2: LastRecord(0, 0)}),
+        SnapshotState("x", 5, {1: 1}, last_records={2: RecordIdentity(0, 0)}),
         SnapshotState("x" * 70_000, 5),
     ],
 )

@@ -38,7 +38,7 @@ from tierlog._native.segments import (
 )
 from tierlog.errors import CorruptIndexError, CorruptRecordError, TierlogError
 from tierlog.remote.api import RemotePartitionDeleteMetadata
-from tierlog.remote.metadata.metadata_log import LastRecord, LogBounds
+from tierlog.remote.metadata.metadata_log import LogBounds, RecordIdentity
 from tierlog.remote.metadata.record_serde import decode_record, encode_record
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.runtime.machine import Machine
@@ -105,7 +105,7 @@ class SnapshotState:
     partition_count: int = 0
     positions: Mapping[int, int] = field(default_factory=dict)
     removals: tuple[PendingRemoval, ...] = ()
-    last_records: Mapping[int, LastRecord] = field(default_factory=dict)
+    last_records: Mapping[int, RecordIdentity] = field(default_factory=dict)
 
 
 def check_snapshot_fits(
@@ -160,7 +160,7 @@ _SEGMENT_BYTES_MIN: Final = 78
 _PARTITION_BYTES_MIN: Final = 44
 _POSITION_BYTES: Final = 24
 _REMOVAL_BYTES: Final = 16
-_NO_RECORD: Final = LastRecord(-1, 0)
+_NO_RECORD: Final = RecordIdentity(-1, 0)
 #: Kinds of sections in the order in which they come; all but the first and the last any number of times.
 _ORDER: Final = (SNAPSHOT_TOPIC, SNAPSHOT_REMOVALS, SNAPSHOT_PARTITIONS, SNAPSHOT_SEGMENTS, SNAPSHOT_END)
 
@@ -377,7 +377,7 @@ class _SnapshotReader:
         within = within and last_offsets.min(initial=-1) >= -1
         section.require(rising and bool(within) and partition_count < 2**31, "positions that no topic has")
         positions = dict(zip(places.tolist(), offsets.tolist(), strict=True))
-        records = map(LastRecord, last_offsets.tolist(), value_crcs.tolist())
+        records = map(RecordIdentity, last_offsets.tolist(), value_crcs.tolist())
         last = {place: record for place, record in zip(places.tolist(), records, strict=True) if record.offset >= 0}
         with self._faults():
             identity = bytes(section.payload[whole - section.size : whole]).decode("utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tierlog.remote.metadata.metadata_log import LastRecord, LogBounds
+from tierlog.remote.metadata.metadata_log import LogBounds, RecordIdentity
 
 
 class ConsumedOffsets:
@@ -19,12 +19,12 @@ class ConsumedOffsets:
     """
 
     def __init__(
-        self, positions: Mapping[int, int] | None = None, last_records: Mapping[int, LastRecord] | None = None
+        self, positions: Mapping[int, int] | None = None, last_records: Mapping[int, RecordIdentity] | None = None
     ) -> None:
         self.positions = dict(positions or {})
         self.last_records = dict(last_records or {})
 
-    def advance(self, number: int, next_offset: int, last_record: LastRecord | None) -> None:
+    def advance(self, number: int, next_offset: int, last_record: RecordIdentity | None) -> None:
         """Take what a read gave."""
         self.positions[number] = max(self.positions[number], next_offset)
         if last_record is not None and last_record.offset >= self.reached(number):

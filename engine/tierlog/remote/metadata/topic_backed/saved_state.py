@@ -18,11 +18,11 @@ from tierlog._native.batches import scan_batches
 from tierlog.errors import CorruptDataError, StoreError
 from tierlog.remote.api import RetriableRemoteStorageException, TopicIdPartition
 from tierlog.remote.metadata.metadata_log import (
-    LastRecord,
     MetadataBatches,
     MetadataLog,
     MetadataValues,
     OffsetsLostError,
+    RecordIdentity,
 )
 from tierlog.remote.metadata.segment_table import SegmentTable
 from tierlog.remote.metadata.snapshots.snapshot_file import (
@@ -43,9 +43,10 @@ _log = logging.getLogger(__name__)
 #: The file in ``log.dir``. Kafka passes over files there that it does not know.
 FILE_NAME: Final = "_rlmm_snapshot"
 _BOUNDS_SECONDS: Final = 10.0
-#: For all last records, and for one read of some of them.
+#: That a start waits for the next ones of the last records, and for one read of them: the ends of all partitions.
 _RECORDS_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 1.0
+_READ_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,54 +106,37 @@ class SavedState:
         consumed = ConsumedOffsets(state.positions, state.last_records)
         return Saved(table, consumed, state.removals, frozenset(partitions))
 
-    def _check_records(self, expected: Mapping[int, LastRecord], log: MetadataLog, check: Callable[[], None]) -> None:
+    def _check_records(
+        self, expected: Mapping[int, RecordIdentity], log: MetadataLog, check: Callable[[], None]
+    ) -> None:
         """Check that the topic has the last records: it may have lost its end, and have grown again.
 
         Raises: as ``load``, and SnapshotMismatchError.
         """
+        left = dict(expected)
+        with SegmentTable(machine=self._machine) as reading:  # nothing is assigned: it reports records, and keeps none
+            while left:
+                for run in self._read_some(left, log, check):
+                    record = left.pop(run.partition, None)
+                    if record is not None:
+                        _require(record, reading.apply(_up_to(run, record.offset)).last_record, run.partition)
+
+    def _read_some(
+        self, wanted: Mapping[int, RecordIdentity], log: MetadataLog, check: Callable[[], None]
+    ) -> Sequence[MetadataBatches | MetadataValues]:
+        positions = {number: record.offset for number, record in wanted.items()}
         clock = self._machine.clock
         until = clock.monotonic_seconds() + _RECORDS_SECONDS
-        left = dict(expected)
-        while left:
+        while (seconds := until - clock.monotonic_seconds()) > 0:
             check()
-            seconds = until - clock.monotonic_seconds()
-            if seconds <= 0:
-                text = f"the last records of metadata partitions {sorted(left)} were not read in {_RECORDS_SECONDS:g} s"
-                raise RetriableRemoteStorageException(text)
-            positions = {number: record.offset for number, record in left.items()}
             try:
-                runs = log.read(positions, max_bytes=1, timeout_seconds=min(seconds, _READ_SECONDS))
+                runs = log.read(positions, max_bytes=_READ_BYTES, timeout_seconds=min(seconds, _READ_SECONDS))
             except OffsetsLostError as error:
                 raise SnapshotMismatchError(str(error)) from error
-            for run in runs:
-                record = left.pop(run.partition, None)
-                if record is None:
-                    continue
-                found = self._find_record(run, record.offset)
-                if found != record:
-                    raise SnapshotMismatchError(
-                        f"the topic has lost the record at offset {record.offset} of metadata partition "
-                        f"{run.partition}, and has {'none' if found is None else 'another one'} there"
-                    )
-
-    def _find_record(self, run: MetadataBatches | MetadataValues, offset: int) -> LastRecord | None:
-        """Return the last record of a run up to an offset, as a table reports it that has applied the run so far."""
-        if isinstance(run, MetadataBatches):
-            columns, *_ = scan_batches(run.batches, verify_crc=False)
-            count = int(np.searchsorted(columns["base_offset"], offset, side="right"))
-            end = 0 if not count else int(columns["position"][count - 1] + columns["size_bytes"][count - 1])
-            part: MetadataBatches | MetadataValues = replace(run, batches=memoryview(run.batches)[:end])
-        else:
-            end = bisect.bisect_right(run.offsets, offset)
-            part = replace(
-                run,
-                offsets=run.offsets[:end],
-                timestamps_ms=run.timestamps_ms[:end],
-                keys=run.keys[:end],
-                values=run.values[:end],
-            )
-        with SegmentTable(machine=self._machine) as table:
-            return table.apply(part).last_record
+            if runs:
+                return runs
+        text = f"of metadata partitions {sorted(wanted)} no last record came within {_RECORDS_SECONDS:g} s"
+        raise RetriableRemoteStorageException(text)
 
     def write(
         self,
@@ -175,3 +159,28 @@ class SavedState:
             _log.warning("%s cannot be written: %s", self._path, error)
             return False
         return True
+
+
+def _up_to(run: MetadataBatches | MetadataValues, offset: int) -> MetadataBatches | MetadataValues:
+    """Return a run without the records behind an offset, or the batches behind the one that has it."""
+    if isinstance(run, MetadataBatches):
+        columns, *_ = scan_batches(run.batches, verify_crc=False)
+        count = int(np.searchsorted(columns["base_offset"], offset, side="right"))
+        end = 0 if not count else int(columns["position"][count - 1] + columns["size_bytes"][count - 1])
+        return replace(run, batches=memoryview(run.batches)[:end])
+    end = bisect.bisect_right(run.offsets, offset)
+    return replace(
+        run,
+        offsets=run.offsets[:end],
+        timestamps_ms=run.timestamps_ms[:end],
+        keys=run.keys[:end],
+        values=run.values[:end],
+    )
+
+
+def _require(expected: RecordIdentity, found: RecordIdentity | None, partition: int) -> None:
+    if found != expected:
+        raise SnapshotMismatchError(
+            f"the topic has lost the record at offset {expected.offset} of metadata partition {partition}, and has "
+            f"{'none' if found is None else 'another one'} there"
+        )
