@@ -160,6 +160,7 @@ class TestScenarios:
         second = start(folder)
         lead(second, PARTITION, OTHER)
         assert (listed(second), found(second, 0, 150)) == ([1, 2], 2)
+        assert (second.metrics.value("metadata_events_applied_total") == 0) == (folder is not None)
         assert [each.state for each in second.list_remote_log_segments(OTHER)] == [DELETING]
         assert list(second.pending_removals()) == [removal(REMOVAL.DELETE_PARTITION_MARKED)]
         finish(second, segment(4, 200, 299))
