@@ -17,6 +17,7 @@ import pytest
 from tests.support.command import environment
 from tests.support.segments import make_segment, sound_log
 from tests.support.sidecars import REFUSED, SidecarClient, SidecarError, sidecar, storage_keys
+from tierlog.sidecar.protocol import config_digest
 
 NOBODY = 65534
 _CONNECT = """
@@ -146,6 +147,15 @@ class TestChildren:
             with pytest.raises(SidecarError) as raised:
                 client.copy(segment, log_segment="/etc/shadow")
             assert raised.value.status == REFUSED
+
+    def test_it_obeys_its_own_keys_of_the_broker(self, tmp_path: pathlib.Path, keys: dict[str, str]) -> None:
+        """If this fails, a broker that gives its sidecar a key of a sidecar's does not start."""
+        given = {**keys, "copies.max": "2", "stop.grace.ms": "700"}
+        with (
+            sidecar(tmp_path, keys, own={"copies.max": "2", "stop.grace.ms": "700"}, as_child=True) as server,
+            server.client(digest=config_digest(given)) as client,
+        ):
+            assert client.health() == ""
 
     def test_its_secrets_are_nowhere(self, tmp_path: pathlib.Path, keys: dict[str, str]) -> None:
         """If this fails, whoever may list processes has the credentials of the bucket."""

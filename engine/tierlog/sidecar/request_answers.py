@@ -78,7 +78,7 @@ class SidecarAnswers:
 
     Args:
         storage: The storage manager, configured.
-        digest: Of its configuration.
+        digest: Of its configuration; None: a client may have any.
         logs: Where segments are copied from.
         parked: Streams of the last pieces.
         indexes: Those of the last pieces that no cache has: they are not fetched for each piece.
@@ -90,14 +90,14 @@ class SidecarAnswers:
         unready: Says why the server is not ready; "" if it is.
 
     Attributes:
-        digest: That a client's has to be.
+        digest: That a client's has to be; None: any.
     """
 
     def __init__(
         self,
         storage: AsyncStorageManager,
         *,
-        digest: bytes,
+        digest: bytes | None,
         logs: AllowedLogs,
         parked: ParkedPieces[AsyncSegmentStream],
         indexes: ParkedPieces[bytes],
@@ -177,7 +177,7 @@ class SidecarAnswers:
         if not lowest <= protocol.VERSION <= highest:
             text = f"the sidecar (release {__version__}) speaks version {protocol.VERSION} of its protocol, the plugin "
             text += f"versions {lowest} to {highest}: use both of one release"
-        elif hello.digest is not None and hello.digest != self.digest:
+        elif hello.digest is not None and self.digest not in (None, hello.digest):
             text = "the broker's rsm.config.* keys are not those that the sidecar was started with"
         if text:
             self._metrics.count_failed(Status.CONFIGURATION)

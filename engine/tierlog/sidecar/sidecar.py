@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -83,7 +83,7 @@ class Sidecar:
         metrics.parked_streams = lambda: len(parked)
         self._answers = SidecarAnswers(
             storage,
-            digest=config_digest(config.storage_keys),
+            digest=self._digest_of(config.storage_keys),
             logs=AllowedLogs(config.allowed_logs, learns=config.is_child),
             parked=parked,
             indexes=indexes,
@@ -124,6 +124,12 @@ class Sidecar:
         notify_systemd("READY=1")
         return address
 
+    def _digest_of(self, keys: Mapping[str, str]) -> bytes | None:
+        """Return the digest that a client's has to be. The broker of a child has given the keys itself, and the
+        sidecar's own among them, which are in its digest.
+        """
+        return None if self._config.is_child else config_digest(keys)
+
     def _unready_reason(self) -> str:
         """Return the reason why the server is not ready; "" if it is."""
         if self._server is None:
@@ -160,7 +166,7 @@ class Sidecar:
         try:
             keys = await worker.run(self._config.read_storage_keys)
             await worker.run(partial(manager.reload, keys))
-            answers.digest = config_digest(keys)
+            answers.digest = self._digest_of(keys)
         except (ConfigError, RemoteStorageException) as error:
             _log.error("event=configuration_kept reason=%r", str(error))
             return
