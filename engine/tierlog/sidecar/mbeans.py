@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,23 @@ if TYPE_CHECKING:
 _DOMAIN: Final = "io.tierlog"
 #: Of a sample's name; what a scrape needs beside the figure.
 _LEFT_OUT: Final = ("_created", "_bucket")
+#: As much as a client takes in one answer.
+_BYTES_MAX: Final = 4 << 20
+
+
+def encode_mbeans(registries: Mapping[str, CollectorRegistry]) -> bytes:
+    """Encode the MBeans as JSON. Those of partitions are left out where all together are too much for one answer.
+
+    Args:
+        registries: As of ``mbeans_of``.
+
+    Cost: some seconds, where there are thousands of partitions.
+    """
+    found = mbeans_of(registries)
+    data = json.dumps(found).encode()
+    if len(data) <= _BYTES_MAX:
+        return data
+    return json.dumps({name: each for name, each in found.items() if ",partition=" not in name}).encode()
 
 
 def mbeans_of(registries: Mapping[str, CollectorRegistry]) -> Mapping[str, Mapping[str, float]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -86,7 +85,7 @@ class SidecarAnswers:
         memory: Of all requests and pieces.
         metrics: Where requests are counted.
         clock: The time.
-        mbeans: The figures of MBeans, by object name and attribute.
+        mbeans: Returns the figures of MBeans as JSON; it may take long.
         unready: Says why the server is not ready; "" if it is.
 
     Attributes:
@@ -105,7 +104,7 @@ class SidecarAnswers:
         memory: RequestMemory,
         metrics: SidecarMetrics,
         clock: Clock,
-        mbeans: Callable[[], Mapping[str, Mapping[str, float]]],
+        mbeans: Callable[[], Awaitable[bytes]],
         unready: Callable[[], str],
     ) -> None:
         self._storage = storage
@@ -157,7 +156,7 @@ class SidecarAnswers:
             case Health():
                 return protocol.done(protocol.encode_string(self._unready()))
             case Metrics():
-                return protocol.done(protocol.encode_bytes(json.dumps(self._mbeans()).encode()))
+                return protocol.done(protocol.encode_bytes(await self._mbeans()))
         if self.is_stopping:
             return protocol.failed(Status.STOPPING, "the sidecar stops")
         match request:

@@ -22,7 +22,7 @@ from tierlog.serving.http_endpoint import HttpEndpoint
 from tierlog.serving.refusals import Refusals
 from tierlog.serving.server import FramedServer, run_server
 from tierlog.sidecar.allowed_logs import AllowedLogs
-from tierlog.sidecar.mbeans import mbeans_of
+from tierlog.sidecar.mbeans import encode_mbeans
 from tierlog.sidecar.parked_pieces import ParkedPieces
 from tierlog.sidecar.protocol import config_digest
 from tierlog.sidecar.request_answers import BrokerClient, SidecarAnswers
@@ -81,6 +81,8 @@ class Sidecar:
         indexes: ParkedPieces[bytes] = ParkedPieces(_INDEXES_MAX, machine.clock)
         metrics.memory_bytes = lambda: memory.used_bytes
         metrics.parked_streams = lambda: len(parked)
+        self._worker = worker = Worker(machine.scheduler.pool(1, name="tierlog-sidecar"), machine)
+        self._parts.callback(worker.close)
         self._answers = SidecarAnswers(
             storage,
             digest=self._digest_of(config.storage_keys),
@@ -91,12 +93,12 @@ class Sidecar:
             memory=memory,
             metrics=metrics,
             clock=machine.clock,
-            mbeans=partial(mbeans_of, {"storage": manager.metrics.registry, "sidecar": metrics.registry}),
+            mbeans=partial(
+                worker.run, partial(encode_mbeans, {"storage": manager.metrics.registry, "sidecar": metrics.registry})
+            ),
             unready=self._unready_reason,
         )
         self._manager = manager
-        self._worker = worker = Worker(machine.scheduler.pool(1, name="tierlog-sidecar"), machine)
-        self._parts.callback(worker.close)
         server = FramedServer(
             config.serving,
             machine,
