@@ -111,6 +111,28 @@ def test_others_are_served_while_it_stands(
             peer.close()
 
 
+def test_deletions_that_stand_leave_threads_for_the_cache_on_a_disk(
+    keys: dict[str, str], proxy: FaultProxy, segments: list[ClosedSegment], tmp_path: pathlib.Path
+) -> None:
+    """If this fails, reads out of the cache stop while the store stands, as soon as a few segments have expired."""
+    (tmp_path / "cache").mkdir()
+    keys |= {"fetch.chunk.cache.class": "disk", "fetch.chunk.cache.path": str(tmp_path / "cache")}
+    keys |= {"fetch.chunk.cache.memory.size": "0"}
+    with sidecar(tmp_path, keys, "--allow-logs", tmp_path / "logs") as server, server.client() as client:
+        known = [each.finished(client.copy(each)) for each in segments]
+        assert client.fetch(known[0]) == segments[0].log
+        proxy.add("stall", path="topic1", times=None)
+        waiting = [server.client() for _ in range(40)]
+        for peer in waiting:
+            peer.send(DELETE, segment_bytes(known[1]))
+        wait_until(lambda: at_work(server, "delete") == 40)
+        began = time.monotonic()
+        assert client.fetch(known[0]) == segments[0].log
+        assert time.monotonic() - began < 2
+        for peer in waiting:
+            peer.close()
+
+
 def test_a_copy_whose_broker_goes_is_undone(
     keys: dict[str, str], proxy: FaultProxy, segments: list[ClosedSegment], s3: StoreServer, tmp_path: pathlib.Path
 ) -> None:

@@ -23,7 +23,7 @@ from tierlog.runtime.waiting.loops import TaskCancelledError
 
 #: Kafka copies with so many threads at once (remote.log.manager.copier.thread.pool.size).
 COPIES: Final = 10
-#: For short calls: indexes, deletions, descriptions of segments that no cache has.
+#: For deletions; and for short calls: disks, chunks, a third party's indexes and descriptions.
 THREADS: Final = 16
 
 
@@ -42,7 +42,8 @@ class AsyncStorageManager:
     Args:
         manager: The blocking manager, configured or not; a third party's too. None makes a TieredStorageManager.
         copies: The most copies at once.
-        threads: The most threads for all else.
+        threads: The most threads for deletions, and as many for all else: where the store stands, reads go on out of
+            a cache on a disk.
         machine: Where its threads come from; by default this machine.
 
     Attributes:
@@ -64,6 +65,7 @@ class AsyncStorageManager:
         self._scheduler = self._machine.scheduler
         self.manager = manager or TieredStorageManager(machine=machine)
         self._copier = ManagerWorker(self._scheduler.pool(copies, name="tierlog-aio-copy"), self._machine)
+        self._remover = ManagerWorker(self._scheduler.pool(threads, name="tierlog-aio-delete"), self._machine)
         self._worker = ManagerWorker(self._scheduler.pool(threads, name="tierlog-aio"), self._machine)
 
     async def configure(self, configs: Mapping[str, object]) -> None:
@@ -85,7 +87,7 @@ class AsyncStorageManager:
             if not future.cancel():
                 with suppress(RemoteStorageException):  # of the cancelled copy
                     await self._copier.result(future)
-                    await self._worker.run(copy.delete)  # it was done just before
+                    await self._remover.run(copy.delete)  # it was done just before
             raise
 
     def fetch_log_segment(
@@ -127,7 +129,7 @@ class AsyncStorageManager:
 
     async def delete_log_segment_data(self, metadata: RemoteLogSegmentMetadata) -> None:
         """Remove the objects that a copy of the segment may have stored, in a thread, as RemoteStorageManager does."""
-        await self._worker.run(lambda: self.manager.delete_log_segment_data(metadata))
+        await self._remover.run(lambda: self.manager.delete_log_segment_data(metadata))
 
     async def aclose(self) -> None:
         """Close the manager: calls under way end with an error, and their leftovers are removed from the store;
@@ -137,6 +139,7 @@ class AsyncStorageManager:
         def close() -> None:
             self.manager.close()
             self._copier.close()
+            self._remover.close()
             self._worker.close()
 
         closing = self._scheduler.start(close, name="tierlog-aio-close")

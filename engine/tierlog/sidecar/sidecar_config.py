@@ -79,7 +79,7 @@ class SidecarConfig:
         minimum=1,
     )
     threads_max: Int32 = key(
-        "Threads for deletions, for disks and for opening chunks.", default=16, own=True, minimum=1
+        "Threads for deletions, and as many for disks and for opening chunks.", default=16, own=True, minimum=1
     )
     parked_streams_max: Int32 = key(
         "Streams of segments that are kept for 2 s for the next piece of the same range.",
