@@ -8,7 +8,7 @@ import java.util.concurrent.BlockingQueue;
  * Direct buffers of one size that are used again. Only free ones are known here: one that is never given back is freed with
  * the object that has it.
  */
-final class Buffers {
+class Buffers {
   /** Bytes of a piece that a stream asks for when its reader takes less at a time. */
   static final int PIECE_BYTES = 64 * 1024;
 
@@ -19,7 +19,11 @@ final class Buffers {
 
   private final BlockingQueue<ByteBuffer> free = new ArrayBlockingQueue<>(FREE_MAX);
 
-  /** An empty buffer, which is the caller's until it is given back. */
+  /**
+   * An empty buffer, which is the caller's until it is given back.
+   *
+   * @throws OutOfMemoryError the broker's other buffers have all that -XX:MaxDirectMemorySize allows
+   */
   ByteBuffer take() {
     ByteBuffer found = free.poll();
     return found == null ? ByteBuffer.allocateDirect(SIZE_BYTES) : found.clear();

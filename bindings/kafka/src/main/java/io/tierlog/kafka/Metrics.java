@@ -96,7 +96,7 @@ final class Metrics implements Closeable {
       if (json != null) {
         values = MetricsJson.read(json);
       }
-    } catch (IOException | IllegalArgumentException e) {
+    } catch (IOException | IllegalArgumentException | OutOfMemoryError e) {
       LOG.debug("tierlog: no metrics of the sidecar", e);
       return;
     }

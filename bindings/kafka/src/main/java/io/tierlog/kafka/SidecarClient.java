@@ -182,6 +182,9 @@ final class SidecarClient {
           continue;
         }
         throw failure(what, e, sent && isCopy);
+      } catch (OutOfMemoryError e) {
+        // An error ends a task of Kafka's for good: the partition is not tiered any more until the broker's restart.
+        throw failure(what, new IOException("the broker has no memory: " + e.getMessage(), e), sent && isCopy);
       }
     }
   }
@@ -211,7 +214,7 @@ final class SidecarClient {
         failures = 0;
       } catch (ClosedByInterruptException e) {
         throw e;
-      } catch (IOException e) {
+      } catch (IOException | OutOfMemoryError e) {
         if (++failures == HEALTH_FAILURES_MAX) {
           throw new IOException("the sidecar does not say whether it lives: " + e.getMessage(), e);
         }
@@ -262,6 +265,8 @@ final class SidecarClient {
       text += "the thread was interrupted";
     } else if (e instanceof ClosedChannelException && connections.isClosed()) {
       text += "the storage manager is closed";
+    } else if (e.getCause() instanceof OutOfMemoryError) {
+      text += e.getMessage();
     } else {
       text += "the sidecar failed: " + (e.getMessage() == null ? e.toString() : e.getMessage());
     }

@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -356,6 +357,49 @@ class TierlogRemoteStorageManagerTest {
       RemoteStorageException failed = failureOf(() -> hasty.copy("copy", Request.copy(METADATA, Segments.data())));
       assertEquals("RemoteStorageException", failed.getClass().getSimpleName());
       assertEquals(3, sidecar.asked.stream().filter(kind -> kind == FakeSidecar.HEALTH).count());
+    }
+  }
+
+  @Test
+  void withoutMemoryACallIsAnExceptionAndNoError() throws Exception {
+    AtomicInteger lacks = new AtomicInteger();
+    Buffers buffers =
+        new Buffers() {
+          @Override
+          ByteBuffer take() {
+            if (lacks.getAndUpdate(left -> Math.max(0, left - 1)) > 0) {
+              throw new OutOfMemoryError("Cannot reserve");
+            }
+            return super.take();
+          }
+        };
+    PluginConfig config =
+        new PluginConfig(Map.of("tierlog.socket", sidecar.socket.toString(), "tierlog.connections.max", "1"));
+    try (Connections connections = new Connections(Sidecar.find(config), config, buffers)) {
+      SidecarClient client = new SidecarClient(connections, buffers, new SidecarClient.Patience(60_000, 5, 5_000));
+      List<Action> calls =
+          List.of(
+              () -> client.copy("copy", Request.copy(METADATA, Segments.data())),
+              () -> client.give(client.fetch("fetch", Request.fetchRange(METADATA, 0, 9, 10)).buffer()),
+              () -> client.delete("deletion", Request.delete(METADATA)));
+      for (Action each : calls) {
+        lacks.set(1);
+        RemoteStorageException failed = failureOf(each);
+        assertEquals(RETRIABLE, failed.getClass().getSimpleName());
+        assertTrue(failed.getMessage().contains("no memory: Cannot reserve"), failed.getMessage());
+        each.run();
+      }
+      sidecar.behaviour =
+          call -> {
+            if (call.kind() == FakeSidecar.COPY) {
+              lacks.set(2); // of the questions for its health
+              while (lacks.get() > 0) {
+                Thread.sleep(1);
+              }
+            }
+            return false;
+          };
+      calls.get(0).run();
     }
   }
 
