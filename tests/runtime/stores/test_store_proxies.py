@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.servers import StoreServer
+from tierlog.errors import StoreUnavailableError
 from tierlog.runtime.stores.store_urls import open_store
 
 pytestmark = pytest.mark.server
@@ -117,3 +118,19 @@ def test_writing_through_socks(s3: StoreServer, socks: SocksServer) -> None:
     assert set(socks.logins) == {(b"who", b"s3cret")}
     store.close()
     sound.close()
+
+
+def test_reading_through_socks_is_not_there(s3: StoreServer, socks: SocksServer) -> None:
+    """If this fails, obstore has a client for it: ``storage.proxy.*`` need not be refused any more."""
+    port = s3.options["store.endpoint"].rpartition(":")[2]
+    options = {
+        **s3.options,
+        "store.endpoint": f"http://tierlog.invalid:{port}",
+        "store.proxy_url": f"socks5h://who:s3cret@127.0.0.1:{socks.port}",
+        "store.max_retries": "0",
+    }
+    store = open_store(f"{s3.url}/socks", options)
+    with pytest.raises(StoreUnavailableError):
+        store.fetch("k")
+    assert not socks.logins
+    store.close()

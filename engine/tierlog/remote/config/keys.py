@@ -385,9 +385,12 @@ class AzureKeys:
 
 @dataclass(frozen=True)
 class ProxyAndFileKeys:
-    """Keys of a SOCKS5 proxy for Google and Azure, and of the file store."""
+    """Keys of a SOCKS5 proxy, which is refused for Google and Azure, and of the file store."""
 
-    storage_proxy_host: str | None = key("Host of a SOCKS5 proxy; needs the port.")
+    storage_proxy_host: str | None = key(
+        "Host of a SOCKS5 proxy; needs the port. Google and Azure are not read through one: an error, unless "
+        "`store.proxy_url` names an HTTP proxy, which takes its place."
+    )
     storage_proxy_port: int | None = key("Port of the proxy.", minimum=0, maximum=65_535)
     storage_proxy_username: Password | None = key("With the password, or neither.")
     storage_proxy_password: Password | None = key("With the username.")

@@ -17,22 +17,23 @@ from tierlog.runtime.stores.protocol.store_writer import ChecksumMode
 from tierlog.runtime.stores.settings.options import BeginOptions, StoreOptions, refuse_login
 
 _CREDENTIAL_FILE_BYTES_MAX: Final = 1 << 20
+_PROXY: Final = "store.proxy_url"
 
 
 def storage_options(config: StorageConfig) -> BeginOptions:
     """Make the options of a configuration, for ``open_store``; keys of another cloud are passed over.
 
     Raises (when the store is opened):
-        ConfigError: a login in a URL, malformed credentials, or a file that cannot be read.
+        ConfigError: a login in a URL, malformed credentials, a file that cannot be read, or a SOCKS proxy, for which
+            obstore has no client.
     """
 
     def begin(scheme: str, files: Files) -> StoreOptions:
         found = StoreOptions()
         _BY_SCHEME[scheme](found, config, files)
-        if scheme != "s3" and config.storage_proxy_host:
-            user, password = _text(config.storage_proxy_username), _text(config.storage_proxy_password)
-            login = f"{user}:{password}@" if user else ""
-            found.client["proxy_url"] = f"socks5h://{login}{config.storage_proxy_host}:{config.storage_proxy_port}"
+        if scheme != "s3" and config.storage_proxy_host and _PROXY not in config.store_options:
+            text = "a SOCKS proxy can be written through, and not read: give an HTTP proxy as"
+            raise ConfigError(f"storage.proxy.host: {text} {_PROXY}, which then takes its place")
         return found
 
     return begin
