@@ -148,6 +148,7 @@ def test_values_out_of_range_are_refused_in_kafkas_words(key: str, value: str, t
     [
         ({"compression.heuristic.enabled": "true"}, "compression.enabled must be enabled"),
         ({"encryption.enabled": "true", "encryption.key.pair.id": "k2"} | PAIR, "Encryption key 'k2' must be provided"),
+        ({"encryption.key.pairs": "k1,eu:k2"}, "'eu:k2': no ':' may be in an id"),
         ({"layout": "kafka", "compression.enabled": "true"}, "compression.enabled cannot be set with layout=kafka"),
         ({"layout": "kafka", "encryption.enabled": "true"}, "encryption.enabled cannot be set with layout=kafka"),
         ({"fetch.chunk.cache.class": "memory"}, '"fetch.chunk.cache.size"'),

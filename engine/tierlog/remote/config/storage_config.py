@@ -184,6 +184,9 @@ class StorageConfig(
         active = self.encryption_key_pair_id
         if self.encryption_enabled and active is not None and active not in self.encryption_key_pairs:
             yield f"Encryption key '{active}' must be provided: {PAIRS} must list it"
+        for key_id in self.encryption_key_pairs:
+            if ":" in key_id:
+                yield f"{PAIRS}: {key_id!r}: no ':' may be in an id, which ends with it in a manifest"
         if self.layout == "kafka":
             for name, enabled in (("compression", self.compression_enabled), ("encryption", self.encryption_enabled)):
                 if enabled:
