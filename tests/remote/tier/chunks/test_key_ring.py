@@ -179,6 +179,23 @@ class TestWriting:
         only_new = KeyRing({"k2": second_key().export_key("DER", pkcs=8)})
         assert only_new.cipher(moved).decrypt(bytes(12), sealed, moved.aad) == b"chunk"
 
+    def test_a_ring_that_is_taken_meanwhile_does_not_name_the_key(self) -> None:
+        """If this fails, a segment that is copied while keys are reloaded says another key than it has: it is lost."""
+        other = self.ring("k2")
+
+        class Reload(Chance):
+            def secret_bytes(self, size_bytes: int) -> bytes:
+                if size_bytes == 64:  # the seed of the wrapping
+                    ring.take(other)
+                return super().secret_bytes(size_bytes)
+
+        ring = self.ring("k1", Machine(rng=Reload()))
+        made = ring.new_segment_key()
+        assert made.encryption.key_id == "k1"
+        sealed = AESGCM(made.data_key).encrypt(bytes(12), b"chunk", made.encryption.aad)
+        assert ring.cipher(made.encryption).decrypt(bytes(12), sealed, made.encryption.aad) == b"chunk"
+        assert ring.active_key_id == "k2"
+
     def test_a_ring_for_reading_wraps_nothing(self) -> None:
         """If this fails, a missing encryption.key.pair.id shows as a KeyError in the middle of a copy."""
         with pytest.raises(ConfigError, match=r"encryption\.key\.pair\.id"):

@@ -162,10 +162,12 @@ class KeyRing:
             raise EncryptionKeyError(f"the data keys under {one.key_id!r} and {other.key_id!r} are not the same")
 
     def _wrap(self, data_key: bytes, aad: bytes) -> SegmentEncryption:
-        if self._active_key_id is None:
+        with self._lock:  # another ring may be taken meanwhile: id and key are of one
+            active, public = self._active_key_id, self._public
+        if active is None:
             raise ConfigError("no encryption.key.pair.id is configured: nothing can be encrypted")
-        wrapped = _oaep(self._public[self._active_key_id], self._rng.secret_bytes).encrypt(data_key)
-        return SegmentEncryption(self._active_key_id, wrapped, aad)
+        wrapped = _oaep(public[active], self._rng.secret_bytes).encrypt(data_key)
+        return SegmentEncryption(active, wrapped, aad)
 
     def _unwrap(self, encryption: SegmentEncryption) -> bytes:
         key = self._keys.get(encryption.key_id)
