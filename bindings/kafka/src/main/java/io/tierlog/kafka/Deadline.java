@@ -16,9 +16,8 @@ record Deadline(long nanos) {
     return nanos - System.nanoTime() <= 0;
   }
 
-  /** Milliseconds until then, rounded up; 0 when it is over. */
+  /** Milliseconds until then, rounded up; 1 when it is over, since a wait or a select of 0 has no end. */
   long millisLeft() {
-    long left = nanos - System.nanoTime();
-    return left <= 0 ? 0 : TimeUnit.NANOSECONDS.toMillis(left) + 1;
+    return TimeUnit.NANOSECONDS.toMillis(Math.max(0, nanos - System.nanoTime())) + 1;
   }
 }

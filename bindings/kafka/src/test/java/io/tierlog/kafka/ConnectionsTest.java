@@ -54,6 +54,14 @@ class ConnectionsTest {
   }
 
   @Test
+  void noWaitForADeadlineIsWithoutEnd() {
+    for (long millis : new long[] {-100_000, -1, 0}) {
+      assertEquals(1, Deadline.in(millis).millisLeft()); // Object.wait(0) and select(0) wait for ever
+    }
+    assertTrue(Deadline.in(1_000).millisLeft() <= 1_001);
+  }
+
+  @Test
   void failuresAndInterruptsLoseNoConnection() throws Exception {
     try (FakeSidecar sidecar = new FakeSidecar(SIZE)) {
       PluginConfig config =
