@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import pathlib
+import re
 
 import pytest
 
+from tests.support.checkout import ROOT, needs_checkout
 from tierlog.config_keys import rows
 from tierlog.errors import ConfigError
 from tierlog.remote.config import KNOWN_KEYS, read_storage_config, storage_keys
@@ -359,6 +361,16 @@ def test_the_brokers_other_keys_are_accepted(fixtures: pathlib.Path) -> None:
     for run in ("main-plain", "heuristic", "custom-meta", "local-tiered"):
         read_storage_config(json.loads((fixtures / run / "config.json").read_text())["rsm"])
     assert read_storage_config({"fetch.chunk.cache.size": "-1", "iceberg.catalog.uri": "x"}).key_prefix == ""
+
+
+@needs_checkout
+def test_keys_of_our_plugin_for_kafka_are_passed_over() -> None:
+    """If this fails, no command takes the file of a broker that tiers through a sidecar."""
+    source = (ROOT / "bindings/kafka/src/main/java/io/tierlog/kafka/PluginConfig.java").read_text()
+    keys = re.findall(r'= "(tierlog\.[a-z.]+[a-z])";', source)
+    assert len(keys) == 5
+    config = read_storage_config({f"rsm.config.{key}": "1" for key in keys} | {"rsm.config.key.prefix": "x/"})
+    assert (config.key_prefix, config.store_options, config.other_storage_keys) == ("x/", {}, {})
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,10 @@ def missing(name: str) -> ConfigError:
 FILE_KEY: Final = "rsm.config.file"
 #: What lies below these goes to Java classes of others, or is the broker's own: accepted, not read.
 _PASSED_OVER: Final = ("iceberg.catalog.", "structure.provider.serde.", "remote.log.")
+#: Keys of our plugin for Kafka alone (docs/kafka-plugin.md), which a broker's file has too.
+_PLUGINS: Final = frozenset(
+    f"tierlog.{name}" for name in ("socket", "python", "request.timeout.ms", "start.timeout.ms", "connections.max")
+)
 _CLASSES: Final[dict[str, tuple[dict[str, str], bool]]] = {
     "storage.backend.class": (BACKENDS, True),
     "fetch.chunk.cache.class": (CHUNK_CACHES, False),
@@ -287,7 +291,7 @@ def read_storage_config(given: Mapping[str, object] | None, *, machine: Machine 
             values[KNOWN_KEYS[name]] = value
         elif third_party and name.startswith("storage."):
             others[name] = value
-        elif not name.startswith(("store.", *_PASSED_OVER)):
+        elif name not in _PLUGINS and not name.startswith(("store.", *_PASSED_OVER)):
             raise _unknown(name, [*KNOWN_KEYS, FILE_KEY])
     beside: dict[str, object] = {
         "store_options": {name: value for name, value in keys.items() if _is_stores_own(name)},
