@@ -98,6 +98,13 @@ def test_azure() -> None:
     text = "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=a2V5PT0=;BlobEndpoint=http://127.0.0.1:1/acc;"
     made = read("az", {"storage.azure.connection.string": text})
     assert made.config == {"account_name": "acc", "account_key": "a2V5PT0=", "endpoint": "http://127.0.0.1:1/acc"}
+    text = "BlobEndpoint=https://acc.blob.core.windows.net/;QueueEndpoint=https://acc.queue.core.windows.net/;"
+    made = read("az", {"storage.azure.connection.string": f"{text}SharedAccessSignature=sv=1&sig=x%3D"})
+    assert made.config == {
+        "account_name": "acc",
+        "sas_key": "sv=1&sig=x%3D",
+        "endpoint": "https://acc.blob.core.windows.net",
+    }, "as Azure's portal makes it"
     made = read("az", {"storage.azure.account.name": "acc", "storage.azure.sas.token": "sig=x"})
     assert made.config == {"account_name": "acc", "sas_key": "sig=x"}
 
@@ -129,6 +136,7 @@ def test_a_socks_proxy_is_refused(scheme: str) -> None:
         ("gs", {"storage.gcs.credentials.path": '{"private_key": "s3cret"}'}, "the path of a file is expected"),
         ("gs", {"storage.gcs.credentials.json": "s3cret"}, "not JSON"),
         ("az", {"storage.azure.connection.string": "AccountKey=s3cret"}, "AccountName"),
+        ("az", {"storage.azure.connection.string": "BlobEndpoint=http://h:1;AccountKey=s3cret"}, "AccountName"),
         ("az", {"storage.proxy.host": "h"}, "port"),
     ],
 )

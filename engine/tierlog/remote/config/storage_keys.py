@@ -133,12 +133,6 @@ def _put_connection(found: StoreOptions, text: str) -> None:
     key = "storage.azure.connection.string"
     pairs = (part.split("=", 1) for part in text.split(";") if "=" in part)
     parts = {name.strip().lower(): value.strip() for name, value in pairs}
-    _put(
-        found,
-        account_name=parts.get("accountname"),
-        account_key=parts.get("accountkey"),
-        sas_key=parts.get("sharedaccesssignature"),
-    )
     endpoint = parts.get("blobendpoint")
     if endpoint is None and "endpointsuffix" in parts and "accountname" in parts:
         protocol = parts.get("defaultendpointsprotocol", "https")
@@ -146,8 +140,22 @@ def _put_connection(found: StoreOptions, text: str) -> None:
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
         raise ConfigError(f"{key}: an http or https URL expected")
     _put_endpoint(found, "endpoint", key, endpoint)
+    _put(
+        found,
+        account_name=parts.get("accountname") or _account_of(endpoint),
+        account_key=parts.get("accountkey"),
+        sas_key=parts.get("sharedaccesssignature"),
+    )
     if "account_name" not in found.config:
         raise ConfigError(f"{key}: AccountName is missing")
+
+
+def _account_of(endpoint: str | None) -> str | None:
+    """Return the account in an endpoint's name: a connection string with a SAS, as Azure's portal makes it, names none
+    otherwise.
+    """
+    host = (endpoint or "").partition("://")[2].partition("/")[0]
+    return host.partition(".")[0] if ".blob." in host else None
 
 
 _BY_SCHEME: Final[dict[str, Callable[[StoreOptions, StorageConfig, Files], None]]] = {
