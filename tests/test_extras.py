@@ -18,7 +18,6 @@ from tierlog.errors import ConfigError
 OPTIONAL = sorted({name for names in EXTRAS.values() for name in names} - {"pandas"} | {"zstandard", "lz4", "cramjam"})
 DISTRIBUTIONS = {
     "aiohttp": "aiohttp",
-    "aiohttp_socks": "aiohttp-socks",
     "botocore": "botocore",
     "google.auth": "google-auth",
     "urllib3": "urllib3",

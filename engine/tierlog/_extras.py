@@ -13,7 +13,6 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "s3": ("aiohttp", "botocore"),
     "gcs": ("aiohttp", "google.auth", "urllib3"),
     "azure": ("aiohttp",),
-    "socks": ("aiohttp_socks",),
     "encryption": ("cryptography", "Crypto"),
     "spark": ("pyspark", "pandas"),
     "kafka": ("confluent_kafka",),

@@ -388,7 +388,7 @@ class ProxyAndFileKeys:
     """Keys of a SOCKS5 proxy, which is refused for Google and Azure, and of the file store."""
 
     storage_proxy_host: str | None = key(
-        "Host of a SOCKS5 proxy; needs the port. Google and Azure are not read through one: an error, unless "
+        "Host of a SOCKS5 proxy; needs the port. For Google and Azure an error, unless "
         "`store.proxy_url` names an HTTP proxy, which takes its place."
     )
     storage_proxy_port: int | None = key("Port of the proxy.", minimum=0, maximum=65_535)

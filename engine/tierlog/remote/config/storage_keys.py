@@ -24,16 +24,16 @@ def storage_options(config: StorageConfig) -> BeginOptions:
     """Make the options of a configuration, for ``open_store``; keys of another cloud are passed over.
 
     Raises (when the store is opened):
-        ConfigError: a login in a URL, malformed credentials, a file that cannot be read, or a SOCKS proxy, for which
-            obstore has no client.
+        ConfigError: a login in a URL, malformed credentials, a file that cannot be read, or a SOCKS proxy, which
+            nothing goes through.
     """
 
     def begin(scheme: str, files: Files) -> StoreOptions:
         found = StoreOptions()
         _BY_SCHEME[scheme](found, config, files)
         if scheme != "s3" and config.storage_proxy_host and _PROXY not in config.store_options:
-            text = "a SOCKS proxy can be written through, and not read: give an HTTP proxy as"
-            raise ConfigError(f"storage.proxy.host: {text} {_PROXY}, which then takes its place")
+            text = f"nothing goes through a SOCKS proxy: give an HTTP proxy as {_PROXY}, which then takes its place"
+            raise ConfigError(f"storage.proxy.host: {text}")
         return found
 
     return begin

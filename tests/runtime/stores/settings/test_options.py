@@ -68,6 +68,8 @@ def test_the_region_of_the_usual_aws_files() -> None:
         ("s3", {"storage.s3.region": "x"}, "unknown store option storage"),
         ("s3", {"store.endpoint": "https://s3cret@h/x"}, "endpoint: a login does not belong"),
         ("gs", {"store.base_url": "https://u:s3cret@h"}, "base_url: a login does not belong"),
+        ("s3", {"store.proxy_url": "socks5h://u:s3cret@h:1080"}, r"store\.proxy_url: an http or https URL .*SOCKS"),
+        ("az", {"store.proxy_url": "u:s3cret@h:3128"}, "an http or https URL is expected"),
     ],
 )
 def test_wrong_values(scheme: str, options: dict[str, str], told: str) -> None:

@@ -50,7 +50,7 @@ class ClientKeys:
     allow_http: bool = key("Allow requests without TLS. An endpoint of `http://` switches it on.", default=False)
     allow_invalid_certificates: bool = key("Trust any certificate.", default=False)
     root_certificate: str | None = key("PEM of one more authority to trust.")
-    proxy_url: str | None = key("`http://`, or `socks5h://` (writing then needs the package aiohttp-socks).")
+    proxy_url: str | None = key("`http://` or `https://`; nothing goes through a SOCKS proxy.")
     proxy_ca_certificate: str | None = key("PEM of the proxy's authority; reading only.")
     proxy_excludes: str | None = key("Hosts that are reached without the proxy, by comma; reading only.")
     user_agent: str | None = key("How requests name their sender.")

@@ -160,6 +160,8 @@ def _add_own(found: StoreOptions, key: str, value: str) -> None:
             raise ConfigError(f"{key}: {wrong.wanted}") from None
         setattr(found, name, _OWN[name](key, own) if name in _OWN else own)
     elif name in rows(ClientKeys):
+        if name == "proxy_url" and not value.lower().startswith(("http://", "https://")):
+            raise ConfigError(f"{key}: an http or https URL is expected; nothing goes through a SOCKS proxy")
         found.client[name] = value
     else:
         found.config[name] = value

@@ -207,15 +207,12 @@ def ask_once(name: str, options: StoreOptions, machine: Machine, url: str, *, ex
 def _make_http(name: str, options: StoreOptions, machine: Machine, extra: str) -> HttpClient:
     require_extra(extra, f"{name}: writing there")
     client = options.client
-    proxy_url = client.get("proxy_url")
-    if proxy_url is not None and proxy_url.startswith("socks"):
-        require_extra("socks", f"{name}: writing through a SOCKS proxy")
     settings = HttpSettings(
         timeout_seconds=options.timeout_seconds,
         connect_seconds=options.connect_seconds,
         check_certificates=client.get("allow_invalid_certificates", "false").lower() != "true",
         root_certificate=client.get("root_certificate"),
-        proxy_url=proxy_url,
+        proxy_url=client.get("proxy_url"),
         user_agent=client.get("user_agent", "tierlog"),
     )
     return HttpClient(settings, machine.scheduler, name=name.partition(":")[0])

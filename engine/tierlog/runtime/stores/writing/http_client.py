@@ -45,7 +45,7 @@ class HttpSettings:
     Args:
         timeout_seconds: Without a byte sent or received.
         root_certificate: PEM; the system's if None.
-        proxy_url: ``http://``, ``https://`` or ``socks5h://``, with a login perhaps; the environment's if None.
+        proxy_url: ``http://`` or ``https://``, with a login perhaps; the environment's if None.
     """
 
     timeout_seconds: float = 30.0
@@ -223,11 +223,9 @@ class HttpClient:
                 body.abort()
 
     def _proxy_of(self, url: str) -> str | None:
-        """Return the HTTP proxy of a request to this URL; None where it goes straight, or by the session's
-        SOCKS proxy.
-        """
+        """Return the proxy of a request to this URL; None where it goes straight."""
         if self._settings.proxy_url is not None:
-            return None if _is_socks(self._settings.proxy_url) else self._settings.proxy_url
+            return self._settings.proxy_url
         parts = urlsplit(url)
         place = (parts.scheme, parts.hostname or "")
         if place not in self._proxies:
@@ -243,9 +241,8 @@ class HttpClient:
             trust = False
         elif settings.root_certificate is not None:
             trust = ssl.create_default_context(cadata=settings.root_certificate)
-        limits = {"limit": _CONNECTIONS_MAX, "keepalive_timeout": _IDLE_SECONDS, "ssl": trust}
         session = aiohttp.ClientSession(
-            connector=_connector(settings.proxy_url, limits),
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS_MAX, keepalive_timeout=_IDLE_SECONDS, ssl=trust),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_seconds),
             headers={"User-Agent": settings.user_agent},
             skip_auto_headers=("Content-Type", "Accept-Encoding"),
@@ -277,15 +274,16 @@ def ambient_proxy(scheme: str, host: str) -> str | None:
     """Return the environment's proxy for a host; None for a direct connection.
 
     Raises:
-        StoreError: it is no URL, or a SOCKS proxy, which writes take from the configuration alone.
+        StoreError: it is no URL, or a SOCKS proxy, which nothing goes through.
     """
     import yarl
 
     found = find_ambient_proxy(scheme, host)
     if found is None:
         return None
-    if _is_socks(found.url):
-        raise StoreError(f"{found.variable} of the environment is a SOCKS proxy; writing needs it as store.proxy_url")
+    if found.url.startswith("socks"):
+        text = "is a SOCKS proxy, which nothing goes through: name an HTTP proxy as store.proxy_url"
+        raise StoreError(f"{found.variable} of the environment {text}")
     try:
         is_host = bool(yarl.URL(found.url).host)
     except ValueError:
@@ -293,21 +291,6 @@ def ambient_proxy(scheme: str, host: str) -> str | None:
     if not is_host:
         raise StoreError(f"{found.variable} of the environment is no URL of a proxy")
     return found.url
-
-
-def _is_socks(proxy_url: str | None) -> bool:
-    return proxy_url is not None and proxy_url.startswith("socks")
-
-
-def _connector(proxy_url: str | None, limits: dict[str, Any]) -> aiohttp.BaseConnector:
-    """Make a pool of connections; through a SOCKS proxy, which then resolves host names."""
-    import aiohttp
-
-    if proxy_url is None or not _is_socks(proxy_url):
-        return aiohttp.TCPConnector(**limits)
-    from aiohttp_socks import ProxyConnector
-
-    return ProxyConnector.from_url(proxy_url.replace("socks5h://", "socks5://"), rdns=True, **limits)
 
 
 def _extend(limit: asyncio.Timeout, seconds: float) -> None:
