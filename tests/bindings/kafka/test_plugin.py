@@ -91,6 +91,16 @@ def parts_of(segment: ClosedSegment) -> dict[IndexType, bytes]:
     }
 
 
+def test_modules_of_the_brokers_folder_are_not_the_sidecars(
+    place: pathlib.Path, class_path: str, keys: dict[str, str]
+) -> None:
+    """If this fails, a file beside a broker gets the keys of its bucket, or one called random.py ends tiering."""
+    for name in ("tierlog", "random"):
+        (place / f"{name}.py").write_text("raise SystemExit('planted')")
+    with running(place, class_path) as peer:
+        peer.configure(child_keys(keys))
+
+
 def test_what_is_copied_is_read_and_removed(
     peer: PluginPeer, place: pathlib.Path, keys: dict[str, str], segment: ClosedSegment
 ) -> None:

@@ -172,9 +172,9 @@ def compiled_with(jar: pathlib.Path, folder: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def running(folder: pathlib.Path, class_path: str, *, manager: str = OURS, heap: str = "256m") -> Iterator[PluginPeer]:
-    """Start a JVM with the class, not yet configured, and end it behind the block."""
+    """Start a JVM with the class, not yet configured, in the folder, and end it behind the block."""
     java = [install.java(), f"-Xmx{heap}", "-cp", class_path, "PluginPeer", manager]
-    with LineProcess(java, folder / "plugin-errors.txt", environment=environment()) as process:
+    with LineProcess(java, folder / "plugin-errors.txt", environment=environment(), folder=folder) as process:
         yield PluginPeer(process)
 
 

@@ -189,11 +189,12 @@ final class SidecarProcess implements Closeable {
     Process started;
     lastLines.clear();
     try {
-      started =
+      ProcessBuilder sidecar =
           new ProcessBuilder(
                   config.python(), "-m", "tierlog", "sidecar", "--config", "-", "--listen", "unix:" + listening)
-              .redirectErrorStream(true)
-              .start();
+              .redirectErrorStream(true);
+      sidecar.environment().put("PYTHONSAFEPATH", "1"); // or modules of the broker's folder would run, with the secrets
+      started = sidecar.start();
     } catch (IOException e) {
       return "does not start: " + e.getMessage();
     }
