@@ -31,7 +31,8 @@ class OffsetSnapshot:
     Attributes:
         log_start_offset: First offset that can be read.
         high_watermark: Behind the last offset that can be read; of a replica the end of the tier.
-        last_stable_offset: Behind the last offset that read_committed may read; at most the high watermark.
+        last_stable_offset: Behind the last offset that read_committed may read; at most the high watermark. UNKNOWN
+            where the transactions of a damaged log cannot be read: a read for read_committed raises why.
         leader_epoch: Of the newest records; UNKNOWN where the log knows none.
     """
 
@@ -39,6 +40,11 @@ class OffsetSnapshot:
     high_watermark: int
     last_stable_offset: int
     leader_epoch: int
+
+    def end_offset(self, *, read_committed: bool) -> int:
+        """Return the end of the readable offsets, exclusive; where the last stable one is not known that of all."""
+        is_stable = read_committed and self.last_stable_offset != UNKNOWN
+        return self.last_stable_offset if is_stable else self.high_watermark
 
 
 @dataclass(frozen=True, slots=True)

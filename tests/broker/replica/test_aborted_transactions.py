@@ -8,23 +8,29 @@ import random
 import shutil
 import struct
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from tests.conftest import DATA, FIXTURES
-from tests.support.batches import Batch
+from tests.support.batches import Batch, encode
 from tests.support.buckets import Bucket
 from tests.support.file_parts import bytes_of
 from tests.support.golden import Case, bucket_root, config_of, tiered_topics
 from tests.support.loops import run_on
 from tests.support.replica_reads import consumed_rows, read_on, served
 from tests.support.segments import Aborted
+from tierlog.broker.fetching.fetch_session import FetchPartition
+from tierlog.broker.fetching.partition_reads import LateReads, PartitionReads, ReadOptions
+from tierlog.broker.handling import may_read_all
 from tierlog.broker.replica.replica_partition import ReplicaPartition
 from tierlog.records import scan
 from tierlog.remote.api import IndexType
 from tierlog.remote.manager.batch_reads import FoundBatches
 from tierlog.remote.metadata.lineage import Span
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine.clock import LOOP_TIMERS
 
 CASES = [
     pytest.param(case, id=f"{root.name}-{case}", marks=() if root is DATA else pytest.mark.slow)
@@ -152,3 +158,36 @@ def test_markers_of_later_segments_count(tmp_path: pathlib.Path) -> None:
 
     with served(str(tmp_path)) as here:
         run_on("asyncio", lambda: check(here.partitions["orders", 0]))
+
+
+def test_a_log_whose_transactions_are_not_known_is_an_error_of_committed_readers(tmp_path: pathlib.Path) -> None:
+    """A client of librdkafka reads committed records by default: it would see an empty topic, without an error."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    batches = [bytearray(encode(Batch(offset))) for offset in range(6)]
+    struct.pack_into(">i", batches[3], 8, 5)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches[:5]))
+    (folder / f"{5:020d}.log").write_bytes(batches[5])
+
+    async def told(partition: ReplicaPartition, offset: int, *, is_committed: bool) -> tuple[int, int]:
+        wanted = FetchPartition(("orders", 0), "orders", bytes(16), offset, 1 << 20)
+        options = ReadOptions(12, is_committed, 0, may_read_all)
+        catalog = SimpleNamespace(partition=lambda *_: partition)
+        reads = PartitionReads([wanted], options, catalog, timers=LOOP_TIMERS, late=LateReads())  # type: ignore[arg-type]
+        await reads.look()
+        await reads.read(1 << 20)
+        ((_, answer),) = reads.answers()
+        return answer.error_code, answer.size_bytes
+
+    async def check(partition: ReplicaPartition) -> None:
+        corrupt = ErrorCode.corrupt_message.value
+        offsets = await partition.load()
+        for offset in range(6):
+            assert await told(partition, offset, is_committed=True) == (corrupt, 0)
+        assert await told(partition, 6, is_committed=True) == (0, 0)
+        assert await told(partition, 0, is_committed=False) == (0, sum(map(len, batches[:3])))
+        assert await told(partition, 3, is_committed=False) == (corrupt, 0)
+        assert offsets.end_offset(read_committed=True) == offsets.high_watermark == 6
+
+    with served(str(tmp_path)) as here:
+        run_on("uvloop", lambda: check(here.partitions["orders", 0]))

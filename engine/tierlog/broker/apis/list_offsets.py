@@ -132,7 +132,7 @@ def _seconds(request: Any) -> float:
 async def _find(question: Any, partition: Partition, *, read_committed: bool) -> FoundOffset:
     """Ask one partition. Raises ApiError, and a Partition's errors."""
     offsets = await current_offsets(partition, field_of(question, "current_leader_epoch", UNKNOWN))
-    end = offsets.last_stable_offset if read_committed else offsets.high_watermark
+    end = offsets.end_offset(read_committed=read_committed)
     timestamp = question.timestamp
     if timestamp == LATEST:
         return FoundOffset(end, leader_epoch=offsets.leader_epoch)

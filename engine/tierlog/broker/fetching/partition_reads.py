@@ -444,7 +444,7 @@ class PartitionReads:
         return told
 
     def _end_of(self, offsets: OffsetSnapshot) -> int:
-        return offsets.last_stable_offset if self._options.is_read_committed else offsets.high_watermark
+        return offsets.end_offset(read_committed=self._options.is_read_committed)
 
     def _end_of_told(self, told: FetchablePartition) -> int:
         return told.last_stable_offset if self._options.is_read_committed else told.high_watermark

@@ -170,7 +170,7 @@ class PartitionView:
 
     Args:
         history: Of the partition.
-        last_stable_offset: Behind the last offset that read_committed may read.
+        last_stable_offset: Behind the last offset that read_committed may read; UNKNOWN beside a fault.
         stable_fault: Why that is not known: the transactions of a damaged log cannot be read.
 
     Attributes:
@@ -188,7 +188,7 @@ class PartitionView:
         self._epochs = history.lineage.epochs
         latest = self._epochs.latest
         start, end = history.earliest_offset, history.end_offset_exclusive
-        stable = max(start, min(last_stable_offset, end))
+        stable = UNKNOWN if stable_fault is not None else max(start, min(last_stable_offset, end))
         self.offsets = OffsetSnapshot(start, end, stable, UNKNOWN if latest is None else latest.epoch)
         self.is_bare = any(span.segment.is_bare for span in self.spans)
         self._transactional = [number for number, span in enumerate(self.spans) if _has_transactions(span.segment)]
@@ -422,7 +422,7 @@ class ReplicaPartition:
             try:
                 return PartitionView(history, find_last_stable_offset(self._reads.tier, history))
             except CorruptDataError as error:  # read_uncommitted goes on up to the damage
-                return PartitionView(history, history.earliest_offset, error)
+                return PartitionView(history, UNKNOWN, error)
 
         return await self._reads.look_up(prepare)
 
