@@ -318,6 +318,7 @@ async def _quiet_until_a_change() -> None:
     assert context.note_quiet(watches.add(one.key for one in context.partitions()), False)
     sessions.context_of(request_of([], session_id=session_id, epoch=-1), "User:alice")
     assert not len(watches), "the watch ends with its session"
+    assert not context.note_quiet(watches.add([]), False), "nothing would end the watch of a session that is gone"
 
 
 def test_larger_sessions_take_the_place_of_smaller_ones_that_are_not_new() -> None:

@@ -202,12 +202,14 @@ class FetchSession:
         partitions: By key.
         quiet: A watch over all partitions and the isolation with which none had anything to say to the client when it
             was opened; None if it is not known. Until the watch rings there is nothing to look for.
+        is_removed: Whether no request goes on with it any more: it owns no watch, which nothing would close.
     """
 
     __slots__ = (
         "created_at_seconds",
         "epoch",
         "evictable_as",
+        "is_removed",
         "partitions",
         "principal",
         "quiet",
@@ -226,6 +228,7 @@ class FetchSession:
         self.partitions = partitions
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.quiet: tuple[PartitionWatch, bool] | None = None
+        self.is_removed = False
         # Notes of the cache: the number of partitions, times of its clock, the entry among those to evict.
         self.size = 0
         self.created_at_seconds = 0.0
@@ -370,6 +373,7 @@ class FetchSessionCache:
             self._partitions_count -= session.size
             self._set_evictable(session, None)
             session.set_quiet(None)
+            session.is_removed = True
 
     def _has_room(self, added_count: int) -> bool:
         return added_count <= 0 or self._partitions_count + added_count <= self._limits.partitions_max
@@ -502,7 +506,7 @@ class IncrementalContext(FetchContext):
         return quiet[0]
 
     def note_quiet(self, watch: PartitionWatch, is_read_committed: bool) -> bool:
-        if self._session.epoch != self._epoch:
+        if self._session.epoch != self._epoch or self._session.is_removed:
             return False
         self._session.set_quiet((watch, is_read_committed))
         return True
