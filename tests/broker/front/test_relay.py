@@ -18,8 +18,9 @@ from kio.schema.errors import ErrorCode
 from tests.support.broker_servers import Client, MetadataHandler, serving
 from tests.support.certificates import write_certificates
 from tests.support.fronts import API_VERSIONS, METADATA, ScriptedBroker, fronting, send_answer
+from tests.support.kafka_entities import kio_bytes
 from tests.support.waiting import wait_until
-from tierlog.broker.protocol.entities import request_entities_of
+from tierlog.broker.protocol.entities import entities_of, request_entities_of
 from tierlog.broker.protocol.peer_answers import decode_answer, encode_request_body
 from tierlog.broker.protocol.requests import RequestHeader
 from tierlog.errors import ConfigError
@@ -230,6 +231,39 @@ def test_gssapi_and_bare_tokens_are_refused() -> None:
             client.send_request(17, 0, encode_request_body(request_entities_of(17, 0).request(mechanism="PLAIN")))
             assert client.is_closed()
         assert broker.asked == []
+
+
+def test_a_token_that_the_broker_refuses_is_no_login() -> None:
+    """A client whose token is false would get to handlers, and could send requests of any size."""
+
+    def with_tokens(header: RequestHeader, frame: memoryview, to: socket.socket) -> bytes | None:
+        if header.api_key not in (17, 36):
+            to.close()  # as brokers do before a login
+            return None
+        challenge = b'{"status":"invalid_token"}' if b"false" in bytes(frame) else b""
+        values = {"error_message": None, "auth_bytes": challenge, "mechanisms": ("OAUTHBEARER", "PLAIN")}
+        return kio_bytes(entities_of(header.api_key, 1).response(error_code=ErrorCode.none, **values))
+
+    def request(api_key: int, **values: object) -> bytes:
+        return encode_request_body(request_entities_of(api_key, 1).request(**values))
+
+    keys = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    keys |= {"sasl.username": "front", "sasl.password": "secret"}
+    with (
+        ScriptedBroker(with_tokens) as broker,
+        fronting(broker.address, [MetadataHandler()], upstream_config=keys) as (front, _),
+    ):
+        for token in (b"false", b"good"):
+            with front.client() as client:
+                client.send_request(17, 1, request(17, mechanism="OAUTHBEARER"))
+                client.read_frame()
+                client.send_request(36, 1, request(36, auth_bytes=token))
+                client.read_frame()
+                client.send_request(METADATA, 0, struct.pack(">i", 0))
+                if token == b"false":  # that is the broker's to refuse
+                    assert client.is_closed()
+                else:
+                    assert len(decode_answer(METADATA, 0, memoryview(client.read_frame()), 4).brokers) == 1
 
 
 def test_two_brokers_on_one_port_are_an_error_of_the_start() -> None:

@@ -50,6 +50,7 @@ _FRAMED_SASL: Final = 1
 #: ApiVersions as kio has it.
 _API_VERSIONS: Final = passable_versions(API_VERSIONS)
 _VERSIONS_SECONDS: Final = 10.0
+_OAUTHBEARER: Final = "OAUTHBEARER"
 #: Kerberos names the broker's host in its ticket: here it would be another one's.
 _NOT_RELAYED: Final = frozenset(("GSSAPI",))
 
@@ -70,6 +71,7 @@ class FrontClient(Client):
     upstream: UpstreamConnection
     endpoint_of: EndpointOf
     needs_login: bool
+    _mechanism: str = ""
     _messages_left: int = 0
     _close: Callable[[], None] | None = None
 
@@ -91,10 +93,15 @@ class FrontClient(Client):
 
     def begin_login(self, mechanism: str) -> None:
         """Note that an exchange has begun."""
+        self._mechanism = mechanism
         self._messages_left = messages_of(mechanism)
 
-    def note_login(self) -> None:
-        """Note that the broker took a message of the exchange."""
+    def note_login(self, challenge: bytes) -> None:
+        """Note that the broker answered a message of the exchange without an error. One with a challenge is no login by
+        OAUTHBEARER: it says why the token does not count (RFC 7628), and the error comes with the next answer.
+        """
+        if self._mechanism == _OAUTHBEARER and challenge:
+            return
         self._messages_left -= 1
         if self._messages_left <= 0:
             self.needs_login = False
@@ -220,7 +227,9 @@ class Relay:
         answer = await client.upstream.relay(header, frame)
         try:
             if header.api_key == SASL_AUTHENTICATE and _error_code(header, answer) == ErrorCode.none.value:
-                client.note_login()
+                position = body_position(SASL_AUTHENTICATE, header.api_version, answer.data)
+                told = decode_answer(SASL_AUTHENTICATE, header.api_version, answer.data, position)
+                client.note_login(bytes(told.auth_bytes))
             walker = walker_of(header.api_key, header.api_version)
             return _reply(answer) if walker is None else _edited(walker, client, header, answer)
         except BaseException:
