@@ -321,6 +321,6 @@ async def open_outgoing(
             )
     except TimeoutError:
         raise OutgoingError(f"{name} is not reached within {settings.connect_seconds:g} s") from None
-    except OSError as error:  # of TLS and of names, too
+    except (OSError, UnicodeError) as error:  # of TLS and of names, too, the second of one that none can have
         raise OutgoingError(f"{name} is not reached: {error}") from error
     return made

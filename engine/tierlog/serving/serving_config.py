@@ -111,4 +111,8 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
         raise ConfigError(f"{option} {text!r}: an IPv6 address stands in brackets, as [::1]:9092")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > _PORT_MAX:
         raise ConfigError(f"{option} {text!r}: HOST:PORT is expected")
+    try:
+        host.encode("idna")  # as each look-up does
+    except UnicodeError:
+        raise ConfigError(f"{option} {text!r}: {host!r} is no name of a host") from None
     return host, int(port)

@@ -51,6 +51,7 @@ def test_ports_follow_the_bootstrap_by_default() -> None:
         ("127.0.0.1:9092,kafka:9092", {}, None, "by TLS alone"),
         ("localhost", {}, None, "HOST:PORT"),
         (":9092", {}, None, "HOST:PORT"),
+        ("localhost:1,kafka..test:9092", {}, None, "'kafka..test' is no name of a host"),
         ("localhost:0", {}, None, "HOST:PORT"),
         ("localhost:1", {"fetch.min.bytes": "1"}, None, "fetch.min.bytes is no key of security"),
         ("localhost:1", {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, None, "GSSAPI"),

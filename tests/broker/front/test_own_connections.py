@@ -9,9 +9,13 @@ import pytest
 
 from tests.support.broker_servers import Client
 from tests.support.fronts import ScriptedBroker, fronting
+from tests.support.loops import run_on
 from tests.support.waiting import wait_until
 from tierlog.broker.protocol.requests import RequestHeader
 from tierlog.errors import ConfigError
+from tierlog.runtime.machine import Machine
+from tierlog.serving.answer_memory import AnswerMemory
+from tierlog.serving.outgoing import OutgoingError, OutgoingSettings, open_outgoing
 
 
 def echo(header: RequestHeader, frame: memoryview, _to: socket.socket) -> bytes:
@@ -67,6 +71,18 @@ def test_a_broker_that_is_named_later_is_not_reached_in_the_clear() -> None:
         with Client("127.0.0.1", ports[1]) as client:
             client.send_request(12, 0, b"x")
             assert client.is_closed()
+
+
+def test_a_broker_whose_name_none_can_have_is_an_error_of_its_connection() -> None:
+    """The look-up of such a name is an error of Python's, which would end the listing of all brokers."""
+
+    async def connect() -> None:
+        machine = Machine()
+        settings = OutgoingSettings(AnswerMemory(1, machine.timers, machine), machine.timers)
+        with pytest.raises(OutgoingError, match=r"kafka\.\.test:9092 is not reached"):
+            await open_outgoing(settings, "kafka..test", 9092)
+
+    run_on("uvloop", connect)
 
 
 def _asks(port: int, broker: ScriptedBroker) -> bool:

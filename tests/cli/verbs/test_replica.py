@@ -167,6 +167,7 @@ def test_a_start_and_a_read_load_nothing_that_they_do_not_need(
     [
         (["--listen", "nowhere"], 2, "HOST:PORT is expected"),
         (["--listen", "::1:9092"], 2, "brackets"),
+        (["--listen", "kafka..test:9092"], 2, "no name of a host"),
         (["--tls-cert", "x"], 2, "go together"),
         (["--users", "/no/such/file"], 3, "/no/such/file"),
         (["--user-topics", "x"], 2, "goes with --users"),
