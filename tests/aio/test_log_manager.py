@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +13,11 @@ from tests.contract.folder_manager import FolderStorageManager
 from tests.support.loops import run_on
 from tests.support.third_party import PARTITION, third_party_broker
 from tests.support.tiered_log import NONE
+from tests.support.waiting import ENDLESS_SECONDS, LIMIT_SECONDS
 from tierlog.aio import AsyncRemoteLogManager
 from tierlog.errors import ConfigError
 from tierlog.remote import (
+    RemoteLogManager,
     RemoteLogSegmentMetadata,
     RemoteRead,
     RetriableRemoteStorageException,
@@ -69,6 +73,30 @@ def test_every_call(tmp_path: pathlib.Path, loop: str) -> None:
 
         run_on(loop, live)
     assert not broker.stored_files
+
+
+def test_a_manager_that_nobody_waits_for_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads would run on, and its directories stay locked: the next try could not open them."""
+    opening, may_open, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> SimpleNamespace:
+        opening.set()
+        assert may_open.wait(ENDLESS_SECONDS)
+        return SimpleNamespace(close=closed.set)
+
+    monkeypatch.setattr(RemoteLogManager, "open", slow)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(AsyncRemoteLogManager.open({}))
+        assert await asyncio.to_thread(opening.wait, ENDLESS_SECONDS)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not closed.is_set()
+        may_open.set()
+        assert await asyncio.to_thread(closed.wait, LIMIT_SECONDS)
+
+    run_on("asyncio", cancelled)
 
 
 def test_open() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from tierlog.aio.manager_calls import ManagerWorker
@@ -50,12 +51,20 @@ class AsyncRemoteLogManager:
 
     @classmethod
     async def open(cls, configs: Mapping[str, str], *, machine: Machine | None = None, **arguments: Any) -> Self:
-        """Make a manager in a thread, as ``RemoteLogManager.open`` does."""
+        """Make a manager in a thread, as ``RemoteLogManager.open`` does. If the caller is cancelled, it is closed as
+        soon as it is made.
+        """
         machine = machine or Machine()
         pool = machine.scheduler.pool(1, name="tierlog-aio-rlm-open")
         worker = ManagerWorker(pool, machine)
         try:
-            made = await worker.run(lambda: RemoteLogManager.open(configs, machine=machine, **arguments))
+            opening = worker.submit(lambda: RemoteLogManager.open(configs, machine=machine, **arguments))
+            try:
+                made = await worker.result(opening)
+            except TaskCancelledError:
+                if not opening.cancel():
+                    opening.add_done_callback(partial(_close_made, machine))
+                raise
         finally:
             pool.close(cancel=False, wait_seconds=0)
         return cls(made, machine=machine)
@@ -138,3 +147,9 @@ class AsyncRemoteLogManager:
             self._worker.close()
 
         await self._worker.result(self._machine.scheduler.start(close, name="tierlog-aio-rlm-close"))
+
+
+def _close_made(machine: Machine, opening: Future[RemoteLogManager]) -> None:
+    """Close a manager that no caller waits for, in a thread: this may be the loop's."""
+    if opening.exception() is None:
+        machine.scheduler.start(opening.result().close, name="tierlog-aio-rlm-close")
