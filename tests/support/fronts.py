@@ -132,6 +132,10 @@ class ScriptedBroker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def keep_little(self) -> None:
+        """Hold few bytes in the system that it has not read, of connections from now on."""
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+
     def close(self) -> None:
         """End it, and its connections; idempotent."""
         with contextlib.suppress(OSError):

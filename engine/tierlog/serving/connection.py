@@ -52,6 +52,11 @@ class Client:
         """Whether nothing is asked of it before it may ask for something."""
         return True
 
+    @property
+    def is_read_out(self) -> bool:
+        """Whether all that it has sent is read where it has gone: what is worked on for it is not for an answer."""
+        return False
+
     def opened(self, close: Callable[[], None]) -> None:
         """Hear that the connection is open. ``close`` closes it, once the bytes of a response under way are out."""
 

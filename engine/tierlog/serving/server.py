@@ -284,7 +284,7 @@ class FramedServer:
             self._metrics.count_refused("idle")
             connection.close()
         for connection in tuple(shared.unread.take_expired(now)):
-            if connection.has_client_gone():
+            if not connection.client.is_read_out and connection.has_client_gone():
                 connection.abort()
             else:
                 shared.unread.start(connection, now)

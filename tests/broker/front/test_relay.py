@@ -9,6 +9,7 @@ import resource
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ from tests.support.broker_servers import Client, MetadataHandler, serving
 from tests.support.certificates import write_certificates
 from tests.support.fronts import API_VERSIONS, METADATA, ScriptedBroker, fronting, send_answer
 from tests.support.kafka_entities import kio_bytes
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT_SECONDS, wait_until
 from tierlog.broker.protocol.entities import entities_of, request_entities_of
 from tierlog.broker.protocol.peer_answers import decode_answer, encode_request_body
 from tierlog.broker.protocol.requests import RequestHeader
@@ -96,6 +97,28 @@ def test_what_is_sent_without_acks_arrives_though_its_client_goes() -> None:
                     for number in range(count):
                         client.send_request(PRODUCE, 3, struct.pack(">hh", -1, 0) + bytes([number]) * 1000)
         wait_until(lambda: len(broker.asked) == 200)
+
+
+def test_what_is_sent_without_acks_arrives_however_large_and_slow_it_is() -> None:
+    """The last batch of each such producer would be lost, and more where the broker holds it back for its quota."""
+    is_held, arrived = threading.Event(), list[int]()
+
+    def held(header: RequestHeader, frame: memoryview, _to: socket.socket) -> None:
+        assert is_held.wait(LIMIT_SECONDS)
+        arrived.append(frame[-1])
+
+    with ScriptedBroker(held) as broker, fronting(broker.address) as (front, _):
+        broker.keep_little()
+        for seconds in (0.0, 2.5):  # longer than the time after which a client that is gone is looked for
+            is_held.clear()
+            with front.client() as client:
+                for number in range(6):
+                    client.send_request(PRODUCE, 3, struct.pack(">hh", -1, 0) + bytes([number]) * MIB)
+            time.sleep(seconds)
+            is_held.set()
+            wait_until(lambda: len(arrived) == 6)
+            assert arrived == list(range(6))
+            arrived.clear()
 
 
 def test_brokers_are_behind_ports_and_named_by_them() -> None:

@@ -79,6 +79,10 @@ class FrontClient(Client):
     def is_trusted(self) -> bool:
         return not self.needs_login
 
+    @property
+    def is_read_out(self) -> bool:
+        return self.upstream.is_passing
+
     def opened(self, close: Callable[[], None]) -> None:
         self._close = close
 

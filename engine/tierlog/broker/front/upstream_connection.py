@@ -75,6 +75,11 @@ class UpstreamConnection:
         return self._questions > 0
 
     @property
+    def is_passing(self) -> bool:
+        """Whether a request that is not answered is on its way."""
+        return self._passing > 0
+
+    @property
     def is_closed(self) -> bool:
         """Whether the connection is closed, or was never opened and is not to be any more."""
         return self._is_closed or (self._connection is not None and self._connection.is_lost)
@@ -95,7 +100,7 @@ class UpstreamConnection:
         when it was sent.
         """
         done: LoopFuture[UpstreamError | None] = LoopFuture()
-        self._calls.start(self._pass_on([frame], done))
+        self._start_passing([frame], done)
         error = await done.wait()
         if error is not None:
             raise error
@@ -104,12 +109,15 @@ class UpstreamConnection:
         """Close the connection, behind unanswered requests: ``frames``, and one that is passed on now."""
         self._is_finishing = True
         if frames:
-            self._calls.start(self._pass_on(frames, LoopFuture()))
+            self._start_passing(frames, LoopFuture())
         elif not self._passing:
             self.close()
 
+    def _start_passing(self, frames: Sequence[memoryview], done: LoopFuture[UpstreamError | None]) -> None:
+        self._passing += 1  # now, and not when the task begins: the client may have gone by then
+        self._calls.start(self._pass_on(frames, done))
+
     async def _pass_on(self, frames: Sequence[memoryview], done: LoopFuture[UpstreamError | None]) -> None:
-        self._passing += 1
         error: UpstreamError | None = None
         try:
             connection = await self._open()
