@@ -86,6 +86,19 @@ def test_descriptors_are_left_for_files() -> None:
     assert done.stdout == "70\n", done.stderr
 
 
+def test_descriptors_are_left_for_connections_to_brokers() -> None:
+    """A front would take clients in whose broker it cannot reach, and could read neither bucket nor itself."""
+    script = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
+        "from tests.support.fronts import ScriptedBroker, fronting\n"
+        "with ScriptedBroker(lambda *_: None) as broker, fronting(broker.address) as (front, _):\n"
+        "    print(front.server.front._framed.acceptor._open_max)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "35\n", done.stderr
+
+
 @pytest.mark.parametrize(
     ("address", "host"),
     [(("127.0.0.1", 1), "127.0.0.1"), (("::ffff:10.0.0.1", 1, 0, 0), "10.0.0.1"), (("::1", 1, 0, 0), "::1")],

@@ -76,6 +76,7 @@ class Acceptor:
         accepted: Takes an accepted socket and the client's host; ``closed`` is called once it is closed. On this
             machine, over a path, the host is the client's process.
         refusal: Says why a client may not connect; "" if it may.
+        descriptors_each: What a connection takes of the process's descriptors.
 
     Attributes:
         open_count: Connections that were accepted and are not closed.
@@ -90,6 +91,7 @@ class Acceptor:
         refused: Callable[[str, str, str], None],
         accepted: Callable[[socket.socket, str], None],
         refusal: Callable[[socket.socket], str] = _no_refusal,
+        descriptors_each: int = 1,
     ) -> None:
         self._config = config
         self._refusal = refusal
@@ -102,7 +104,7 @@ class Acceptor:
         self._retry: Timer | None = None
         self._spare: socket.socket | None = None
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._open_max = min(config.max_connections, max(descriptors * 7 // 8, 1))
+        self._open_max = min(config.max_connections, max(descriptors * 7 // 8 // descriptors_each, 1))
         self.open_count = 0
         self._by_host: collections.Counter[str] = collections.Counter()
 

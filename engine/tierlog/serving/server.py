@@ -65,6 +65,7 @@ class FramedServer:
         reloaded: Files that are looked at now and then, beside the certificate.
         unix: Where it listens instead of a host and a port.
         more_ports: Ports of the same host on which it listens beside that of ``config``.
+        descriptors_each: As of ``Acceptor``.
 
     Made, started and stopped once, on one event loop.
     """
@@ -83,6 +84,7 @@ class FramedServer:
         reloaded: Iterable[ReloadedFiles[Any]] = (),
         unix: UnixListener | None = None,
         more_ports: Sequence[int] = (),
+        descriptors_each: int = 1,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._unix = unix
@@ -124,7 +126,13 @@ class FramedServer:
         metrics.connections = lambda: self.acceptor.open_count
         admission = {} if unix is None else {"refusal": unix.refusal}
         self.acceptor = Acceptor(
-            config, loop=loop, timers=machine.timers, refused=self._refuse, accepted=self._accepted, **admission
+            config,
+            loop=loop,
+            timers=machine.timers,
+            refused=self._refuse,
+            accepted=self._accepted,
+            descriptors_each=descriptors_each,
+            **admission,
         )
         self._lag = LoopLag(machine.timers, machine.clock, metrics)
         self._certificate: ReloadedFiles[ssl.SSLContext] | None = None

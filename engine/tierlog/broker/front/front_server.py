@@ -29,6 +29,8 @@ from tierlog.serving.server import FramedServer
 _log = logging.getLogger(__name__)
 
 _THREADS: Final = 2
+#: A client's connection, and its own to a broker.
+_DESCRIPTORS_EACH: Final = 2
 _ANSWERS_BYTES: Final = 256 << 20
 _LOADING_PERIOD_SECONDS: Final = 0.02
 
@@ -169,6 +171,7 @@ class FrontServer:
             metrics=self._metrics,
             worker=self._worker,
             more_ports=upstream.brokers.ports,
+            descriptors_each=_DESCRIPTORS_EACH,
         )
         host, port = await self._framed.start()
         self._framed.start_chore(upstream.own.keep_listing())
