@@ -33,7 +33,7 @@ def ask(version: int, *resources: tuple[int, str], keys: list[str] | None = None
     asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": keys} for kind, name in resources]
     request = make_request(32, version, resources=asked, include_synonyms=asks_more, include_documentation=asks_more)
     answer = call(DescribeConfigsHandler(topics, ServerIdentity("cluster", 5, "rack-a")), version, request)
-    assert [(one.resource_type, one.resource_name) for one in answer.results] == list(resources)
+    assert [(one.resource_type, one.resource_name) for one in answer.results] == list(dict.fromkeys(resources))
     return answer.results
 
 
@@ -79,3 +79,9 @@ def test_what_is_not_there(version: int) -> None:
     ]
     assert all(one.configs == () for one in told)
     assert told[2].error_message == "the one broker here is 5, not '6'"
+
+
+def test_a_resource_is_answered_once() -> None:
+    """A name of a few bytes, again and again, would fill the memory with what is said of it."""
+    first, second = ask(4, (TOPIC, "orders"), (BROKER, "5"), (TOPIC, "orders"), (TOPIC, "orders"))
+    assert (len(first.configs), second.resource_type) == (len(TOPIC_CONFIGS), BROKER)

@@ -270,6 +270,19 @@ def test_offsets_are_fetched_at_any_version(version: int) -> None:
     on_loop(test)
 
 
+def test_a_group_is_asked_for_once() -> None:
+    """A request of a few KB, which names a group again and again, would be answered with all its offsets each time."""
+
+    async def test(wire: Wire) -> None:
+        await wire.ask(COMMIT, 9, **commit_fields(9))
+        fields = {"group_id": "readers", "topics": None}
+        answer = await wire.ask(FETCH, 8, groups=(fields,) * 3 + (fields | {"group_id": "nobody"},))
+        told = [(group.group_id, group.error_code, len(group.topics)) for group in answer.groups]
+        assert told == [("readers", ErrorCode.invalid_request, 0), ("nobody", NONE, 0)]
+
+    on_loop(test)
+
+
 async def written(wire: Wire, count: int) -> None:
     """Wait until so many writes wait for the store."""
     for _ in range(100):
@@ -377,7 +390,8 @@ def test_groups_are_described_at_any_version(version: int) -> None:
 
     async def test(wire: Wire) -> None:
         joined, _ = await wire.stable(group_instance_id="one")
-        answer = await wire.ask(DESCRIBE, version, groups=("readers", "nowhere"), include_authorized_operations=True)
+        names = ("readers", "nowhere", "readers")  # each time as long as all its members: a few names would fill memory
+        answer = await wire.ask(DESCRIBE, version, groups=names, include_authorized_operations=True)
         found, missing = answer.groups
         assert (found.group_state, found.protocol_type, found.protocol_data) == ("Stable", "consumer", "range")
         [member] = found.members

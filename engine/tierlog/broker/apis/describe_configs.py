@@ -80,12 +80,12 @@ class DescribeConfigsHandler:
             self._broker_configs["broker.rack"] = _Config(identity.rack, _STRING, "Where this node stands.")
 
     async def handle(self, request: Any, context: RequestContext) -> Answer:
-        """Answer one result a resource, in the order of the request."""
+        """Answer one result a resource, in the order of the request; one that is named twice is answered once."""
         entities = entities_of(self.api_key, context.api_version)
-        found = [
-            (resource, self._configs(resource.resource_type, resource.resource_name, context.may_read))
-            for resource in request.resources
-        ]
+        asked: dict[tuple[int, str], Any] = {}
+        for resource in request.resources:
+            asked.setdefault((resource.resource_type, resource.resource_name), resource)
+        found = [(resource, self._configs(*named, context.may_read)) for named, resource in asked.items()]
         nested = sum(len(configs) for _, configs in found if configs is not None and not isinstance(configs, ApiError))
         return entities.response(results=MadeElements(found, partial(_result, request, entities), nested=nested))
 

@@ -242,7 +242,9 @@ class DescribeGroups(GroupHandler):
     versions: ClassVar[range] = range(7)
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
-        """Answer a request. A group that is not there is "Dead"; from version 6 on it is an error, too."""
+        """Answer a request. A group that is not there is "Dead"; from version 6 on it is an error, too. One that is
+        named twice is answered once: its description may be a million times as long as its name.
+        """
         entities = entities_of(self.api_key, context.api_version)
         wants_operations = field_of(request, "include_authorized_operations", default=False)
 
@@ -250,7 +252,7 @@ class DescribeGroups(GroupHandler):
             group_id, group = found
             return group or self._missing(entities, context.api_version, group_id, wants_operations)
 
-        groups = [(name, self._described(entities, name, wants_operations)) for name in request.groups]
+        groups = [(name, self._described(entities, name, wants_operations)) for name in dict.fromkeys(request.groups)]
         nested = sum(len(group.members) for _, group in groups if group is not None)
         return entities.response(groups=MadeElements(groups, described, nested=nested))
 

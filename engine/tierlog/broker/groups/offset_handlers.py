@@ -232,21 +232,23 @@ class OffsetFetch:
         self._catalog = catalog
 
     async def handle(self, request: Any, context: RequestContext) -> Any:
-        """Answer a request. A request for stable offsets waits for pending commits."""
+        """Answer a request. A request for stable offsets waits for pending commits. A group that is named twice is an
+        error: each name may stand for all its offsets.
+        """
         entities = entities_of(self.api_key, context.api_version)
         if context.api_version < _GROUPS_SINCE:
             topics = await self._fetch(entities, context, request, request)
             return entities.response(error_code=ErrorCode.none, topics=topics)
-        groups = [
-            entities.make(
-                "OffsetFetchResponseGroup",
-                group_id=asked.group_id,
-                topics=await self._fetch(entities, context, request, asked),
-                error_code=ErrorCode.none,
-            )
-            for asked in request.groups
-        ]
-        return entities.response(groups=tuple(groups))
+        groups: dict[str, Any] = {}
+        for asked in request.groups:
+            group_id, told = asked.group_id, {"error_code": ErrorCode.invalid_request, "topics": ()}
+            if group_id not in groups:
+                told = {
+                    "error_code": ErrorCode.none,
+                    "topics": await self._fetch(entities, context, request, asked),
+                }
+            groups[group_id] = entities.make("OffsetFetchResponseGroup", group_id=group_id, **told)
+        return entities.response(groups=tuple(groups.values()))
 
     async def _fetch(self, entities: Entities, context: RequestContext, request: Any, asked: Any) -> MadeElements[Any]:
         """The topics of one group: those that are asked for, or all that it has offsets of."""
