@@ -255,14 +255,15 @@ def test_a_group_that_is_larger_than_it_may_be_now_rebalances_after_a_restart() 
     assert first.only.error is NONE
 
 
-def test_a_flood_of_groups_does_not_grow_the_memory() -> None:
-    """Otherwise one client with random group ids takes the server down."""
+def test_a_flood_of_groups_does_not_grow_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise one client with random group ids takes the server down, or fills the disk with the log."""
     rig = Rig(GroupConfig(groups_max=50))
     for number in range(200):
         rig.join(group_id=f"group-{number}" * 100)
     assert len(rig.coordinator.groups()) == 50
     assert rig.join(group_id="one more").only.error is ErrorCode.coordinator_not_available
     assert rig.commit(1, group_id="one more").only is ErrorCode.coordinator_not_available
+    assert sum("is refused" in record.message for record in caplog.records) == 1
     rig.advance(10)
     assert len(rig.coordinator.groups()) == 0, "nobody joined with the ids"
     assert rig.coordinator.memory_bytes == 0

@@ -35,6 +35,8 @@ from tierlog.runtime.machine.clock import Timers
 _log: Final = logging.getLogger(__name__)
 #: How soon a group that became empty is stored again after that failed.
 _SAVE_AGAIN_MS: Final = 5_000
+#: Clients that are refused ask again at once: that there is no room is logged at this interval.
+_WARNING_SECONDS: Final = 60.0
 
 
 class GroupCoordinator:
@@ -81,6 +83,7 @@ class GroupCoordinator:
         self._save_again = Timeout(timers)
         self._check_retention = Timeout(timers)
         self._is_open = True
+        self._refused_at_seconds = -_WARNING_SECONDS
         self.offsets = CommittedOffsets(config, machine.clock, self._budget, write=self.write)
         self._load(state)
         self._plan_retention()
@@ -106,10 +109,14 @@ class GroupCoordinator:
         return group
 
     def make_room(self, group_id: str, more_bytes: int) -> bool:
-        """Whether a client may have a group, and that much more memory for it. It is logged if not."""
+        """Whether a client may have a group, and that much more memory for it. It is logged if not, once a minute."""
         has_place = group_id in self._groups or len(self._groups) < self._config.groups_max
         if has_place and self._budget.has_room(more_bytes):
             return True
+        now = self._clock.monotonic_seconds()
+        if now - self._refused_at_seconds < _WARNING_SECONDS:
+            return False
+        self._refused_at_seconds = now
         _log.warning(
             "group %.100r is refused: %d groups use about %d MiB; at most %d groups and %d MiB are allowed",
             group_id,
