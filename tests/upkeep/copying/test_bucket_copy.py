@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TypeVar
 
 import pytest
 from typing_extensions import Buffer
@@ -16,10 +21,13 @@ from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import open_tier
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import Call, PassingStore
 from tierlog.testing.failing_store import FailingStore
 from tierlog.upkeep.copying.bucket_copy import BucketCopy
 from tierlog.upkeep.copying.copy_work import CopyState, SegmentOutcome
 from tierlog.upkeep.copying.segment_source import SegmentSource
+
+Result = TypeVar("Result")
 
 PLAIN = {"chunk.size": "100"}
 SEGMENTS = 4
@@ -134,3 +142,46 @@ def test_a_source_that_changes_is_not_copied(tmp_path: pathlib.Path, source: pat
         with pytest.raises(CorruptDataError, match="changed"):
             _ = part.digest
         assert len(before) == 16
+
+
+class StallingStore(PassingStore):
+    """Logs behind the first one are not taken until ``go_on`` is set."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.go_on, self.is_stalled = threading.Event(), threading.Event()
+        self._logs = 0
+
+    def pass_on(self, call: Call, run: Callable[[], Result]) -> Result:
+        if call.body and call.key.endswith(".log"):
+            self._logs += 1
+            if self._logs > 1:
+                self.is_stalled.set()
+                self.go_on.wait(60)
+        return run()
+
+
+def test_a_run_that_is_stopped_ends_the_copies_that_run(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """^C would wait until large segments are copied, and a SIGKILL behind a SIGTERM would leave halves of them."""
+    stores: list[StallingStore] = []
+
+    def wrap(store: ObjectStore) -> ObjectStore:
+        stores.append(StallingStore(store))
+        return stores[-1]
+
+    with (
+        open_tier(str(source)) as tier,
+        closing(open_copy_target(str(tmp_path / "dest"), config=PLAIN, wrap_store=wrap)) as target,
+    ):
+        late = threading.Timer(30, stores[-1].go_on.set)
+        late.start()
+        try:
+            with closing(iter(BucketCopy(tier, target))) as done:  # type: ignore[type-var]
+                assert next(done).state is CopyState.COPIED
+                assert stores[-1].is_stalled.wait(20)
+                began = time.monotonic()
+            assert time.monotonic() - began < 10
+        finally:
+            late.cancel()
+            stores[-1].go_on.set()
+    assert len(list((tmp_path / "dest").rglob("*.rsm-manifest"))) == 1

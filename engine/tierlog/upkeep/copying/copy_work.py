@@ -32,6 +32,7 @@ from tierlog.remote.storage.copy.copy_checks import LogCheck, check_index_parts
 from tierlog.remote.storage.copy.copy_target import CopyTarget, StoredCopy, open_copy_target
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier
+from tierlog.runtime.machine.cancelling import CancelScope, cancelled_by, require_wanted
 from tierlog.upkeep.copying.index_repair import digested
 from tierlog.upkeep.copying.replica_parts import find_contradiction, is_same_part
 from tierlog.upkeep.copying.segment_source import LAYOUTS_WITHOUT_IDS, SegmentSource, TopicMap, digest_log
@@ -104,7 +105,7 @@ class CopyWork(SegmentWork[StoredSegment, SegmentOutcome]):
 
     Args:
         source: Their tier. The caller closes it, and the target.
-        target: Where they go.
+        target: Where they go. Closed by ``stop`` if copies run.
         topic_map: Topic ids that become others in the target.
         recheck: Whether to read segments again that are whole in the target already.
         on_bytes: Called, in any thread, with the number of log bytes that were read from the source.
@@ -127,13 +128,19 @@ class CopyWork(SegmentWork[StoredSegment, SegmentOutcome]):
         self._topic_map = topic_map or TopicMap()
         self._recheck = recheck
         self._on_bytes = on_bytes
+        self._stopped = CancelScope(source.machine.scheduler)
+        self._has_failed = False
 
     def do(self, item: StoredSegment) -> SegmentOutcome:
         """Copy a segment, unless it is whole in the target."""
         try:
-            return self._copy(item)
+            with self._stopped.entered(self._target.close):
+                return self._copy(item)
         except _OF_ONE_SEGMENT as error:
             return SegmentOutcome(item, CopyState.FAILED, error=error)
+        except BaseException:
+            self._has_failed = True
+            raise
 
     def key(self, item: StoredSegment) -> LedgerKey:
         """Return the name of the segment."""
@@ -184,14 +191,23 @@ class CopyWork(SegmentWork[StoredSegment, SegmentOutcome]):
         """Count the log's bytes in."""
         self._on_bytes(item.size_bytes)
 
+    def stop(self) -> None:
+        """End the reads and the copies that run, which closes the target; copies are undone. Where the run ends since
+        a store failed, they end as they can: it would fail their undo too.
+        """
+        if not self._has_failed:
+            self._stopped.cancel()
+
     def _copy(self, segment: StoredSegment) -> SegmentOutcome:
-        source = SegmentSource(self._source, segment, topics=self._topic_map, on_bytes=self._on_bytes)
-        metadata = source.metadata
-        present = self._target.find(metadata)
-        if present is not None:
-            kept = self._check_present(source, present) if self._recheck else ()
-            self._on_bytes(segment.size_bytes)
-            return SegmentOutcome(segment, CopyState.PRESENT, metadata, CopiedObjects.of(present), kept=kept)
+        with cancelled_by(self._stopped):  # not the copy, whose undo has requests too
+            require_wanted()
+            source = SegmentSource(self._source, segment, topics=self._topic_map, on_bytes=self._on_bytes)
+            metadata = source.metadata
+            present = self._target.find(metadata)
+            if present is not None:
+                kept = self._check_present(source, present) if self._recheck else ()
+                self._on_bytes(segment.size_bytes)
+                return SegmentOutcome(segment, CopyState.PRESENT, metadata, CopiedObjects.of(present), kept=kept)
         source.require_snapshot()
         try:
             self._target.copy(metadata, source.data, source)
@@ -200,7 +216,8 @@ class CopyWork(SegmentWork[StoredSegment, SegmentOutcome]):
                 raise
             self._target.copy(metadata, source.data, source)
         try:
-            stored = self._read_back(source)
+            with cancelled_by(self._stopped):
+                stored = self._read_back(source)
         except CorruptDataError:
             self._target.remove(metadata)
             raise

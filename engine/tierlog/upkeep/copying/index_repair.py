@@ -28,6 +28,7 @@ from tierlog.records.batch_runs import BatchRuns
 from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
+from tierlog.runtime.machine.cancelling import require_wanted
 
 
 def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:
@@ -97,6 +98,7 @@ def digested(tier: Tier, segment: StoredSegment, digest: xxhash.xxh3_128) -> Gen
     """Yield the untransformed log in order, which goes into a digest on the way."""
     with closing(tier.iter_log_windows(segment)) as windows:
         for _, window in windows:
+            require_wanted()  # reads of a disk are not cancelled
             digest.update(window)
             yield window
 
