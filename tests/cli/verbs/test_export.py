@@ -17,6 +17,7 @@ from tests.support.command import Run, command_line, config_file, environment
 from tests.support.golden import Case, tiered_offsets, tiered_topics
 from tests.support.kip_scripts import SCRIPTS
 from tests.support.segments import Aborted
+from tierlog.runtime.machine.posix_files import PosixFiles
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 CASES = [case for case in tiered_topics(DATA) if any((case.run / "local-before").rglob(f"{case.topic}-*/*.log"))]
@@ -241,6 +242,26 @@ def test_one_export_at_a_time(tierlog: Run, tmp_path: pathlib.Path) -> None:
     assert outcome.code == 2
     assert "another export" in outcome.err
     assert tierlog("export", tmp_path / "bucket", "orders", tmp_path / "out").code == 0
+
+
+@pytest.mark.parametrize("target", [(), ("--for-cluster", "c" * 22, "--node-id", 1)])
+def test_a_directory_that_a_broker_has_open_is_left_alone(
+    tierlog: Run, tmp_path: pathlib.Path, target: tuple[object, ...]
+) -> None:
+    """Logs and checkpoints would be replaced under a broker that writes to them."""
+    Bucket(tmp_path / "b").segment("u", [message(0, "of the tier", 0)], lineage={0: 0})
+    logs = tmp_path / "logs"
+    (logs / "orders-0").mkdir(parents=True)
+    (logs / "orders-0" / f"{0:020d}.log").write_bytes(b"of the broker")
+    held = PosixFiles().try_record_lock(str(logs / ".lock"))
+    assert held is not None
+    with held:
+        before = contents(logs)
+        outcome = tierlog("export", tmp_path / "b", "orders", logs, *target)
+        assert outcome.code == 3
+        assert "has this log directory open" in outcome.err
+        assert contents(logs) == before
+    assert tierlog("export", tmp_path / "b", "orders", logs, *target).code == 0
 
 
 def test_killed_at_any_moment_no_log_is_half(tmp_path: pathlib.Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from tierlog.arguments import require_flag, require_ints, require_path, require_text
 from tierlog.errors import ConfigError, StoreError
+from tierlog.log.formats.segment_files import LOCK
+from tierlog.log.local.log_folder import lock_directory
 from tierlog.opening import Config, Metadata, Path, given_machine, open_path
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.files import Files
@@ -81,7 +83,7 @@ def export(
     Raises:
         TypeError: an argument is of another type; it is named. ConfigError: also where ``dest`` holds logs that are not
         of this export, or another export writes to it. DataLossError: offsets are missing. UnknownTopicError,
-        CorruptDataError, StoreError and their kinds.
+        CorruptDataError, StoreError and their kinds: StoreUnavailableError where a broker has ``dest`` open.
     """
     name, folder = require_text("topic", topic), require_path("dest", dest)
     assigned = None if partitions is None else {name: require_ints("partitions", partitions)}
@@ -125,12 +127,17 @@ def export(
 
 @contextmanager
 def _locked(files: Files, dest: str) -> Iterator[None]:
-    """A block that locks the destination: two exports would write into one temporary file."""
+    """A block that locks the destination: two exports would write into one temporary file, and a broker has its own
+    logs there.
+    """
     files.make_directories(dest)
     lock = files.try_lock(f"{dest}/{LOCK_NAME}")
     if lock is None:
         raise ConfigError(f"another export is writing to {dest}")
-    with lock:
+    with ExitStack() as held:
+        held.enter_context(lock)
+        if files.find(f"{dest}/{LOCK}") is not None:
+            held.enter_context(lock_directory(files, dest))
         yield
 
 
