@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pathlib
 import random
 from collections.abc import Sequence
@@ -28,7 +29,8 @@ from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
 from tierlog.testing.failing_store import FailingStore
 from tierlog.upkeep.copying.bucket_copy import BucketCopy
-from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch
+from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch, orphans
+from tierlog.upkeep.restoring.metadata_restore import restore
 
 
 class Deletions(FailingStore):
@@ -152,6 +154,17 @@ def test_custom_metadata_can_name_the_place(tmp_path: pathlib.Path) -> None:
     metadata = metadata_of(bucket, {"u0": RemoteLogSegmentState.COPY_SEGMENT_FINISHED}, custom_metadata=custom)
     with open_tier(str(tmp_path / "bucket")) as tier:
         assert OrphanSearch(tier, lambda: metadata, older_than_ms=0).run().orphans == []
+
+
+def test_the_segments_of_a_topic_that_was_restored_under_another_id(tmp_path: pathlib.Path) -> None:
+    """Their objects lie under the old id, which no metadata knows: every search would be refused from then on."""
+    old, new = (str(Uuid(bytes([number] * 16))) for number in (1, 2))
+    Bucket(tmp_path / "bucket", topic_id=old).segment("u0", [message(0, "m", 0)], lineage={0: 0})
+    snapshot = str(tmp_path / "snapshot")
+    pair = {Uuid.from_text(old): Uuid.from_text(new)}
+    assert restore(str(tmp_path / "bucket"), to=snapshot, topic_map=pair, quiet_minutes=0).written == 1
+    report = orphans(str(tmp_path / "bucket"), metadata=snapshot, older_than=datetime.timedelta())
+    assert (report.orphans, report.segments, report.left_alone) == ([], 1, 0)
 
 
 @pytest.mark.parametrize("says_empty", [None, False, True])

@@ -237,11 +237,11 @@ class OrphanSearch:
         segment_id = group.segment_id
         known = None if segment_id is None else metadata.find(segment_id)
         state = None if segment_id is None else metadata.last_state(segment_id)
+        if state not in (None, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED) or group.path in owned:
+            return self._of_owned(group, known, report, whole=whole)
         if not metadata.knows(partition):
             self._unknown.append((group, f"{partition.topic}-{partition.topic_id} partition {partition.partition}"))
             return []
-        if state not in (None, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED) or group.path in owned:
-            return self._of_owned(group, known, report, whole=whole)
         if not self._is_old(group, report):
             return []
         if state is None and group.newest_ms > metadata.newest_record_ms(partition):
