@@ -128,6 +128,30 @@ def test_footers_of_other_manifests_go(folder: Sealed) -> None:
     assert totals_of(folder, "k2").count(None) == 3
 
 
+def test_no_footer_takes_the_memory(folder: Sealed) -> None:
+    """An object of a terabyte under a footer's name would end each rotation."""
+    index(folder.url, config=pairs(folder.data, "k1", active="k1"))
+    paths = sorted(pathlib.Path(folder.url).rglob("*.footer"))
+    longer, other = paths[:2]
+    for path, size_bytes in ((longer, longer.stat().st_size), (other, 0)):
+        with path.open("r+b") as file:
+            file.truncate(size_bytes)
+            file.truncate(32 << 20)
+
+    def wrap(store: ObjectStore) -> ObjectStore:
+        fetch = store.fetch
+
+        def small(key: str) -> Buffer:
+            assert not key.endswith(".footer")
+            return fetch(key)
+
+        store.fetch = small  # type: ignore[method-assign]
+        return store
+
+    assert states(folder.run(wrap=wrap)) == {RewrapState.REWRAPPED}
+    assert sorted(pathlib.Path(folder.url).rglob("*.footer")) == paths[2:]
+
+
 def test_a_rotation_that_ends_before_the_footer(folder: Sealed) -> None:
     """If this fails, a crash between a manifest and its footer gives wrong counts."""
     index(folder.url, config=pairs(folder.data, "k1", active="k1"))

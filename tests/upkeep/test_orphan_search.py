@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from typing_extensions import Buffer
 
 from tests.support.batches import message
 from tests.support.buckets import Bucket
@@ -24,11 +25,13 @@ from tierlog.remote.api import (
 from tierlog.remote.metadata.metadata_view import MetadataView, partition_key
 from tierlog.remote.storage.copy.copy_target import open_copy_target
 from tierlog.remote.tier import open_tier
+from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.machine.clock import ManualClock
 from tierlog.runtime.stores.protocol.object_store import ObjectStore
+from tierlog.runtime.stores.wrappers.passing_store import PassingStore
 from tierlog.testing.failing_store import FailingStore
-from tierlog.upkeep.copying.bucket_copy import BucketCopy
+from tierlog.upkeep.copying.bucket_copy import BucketCopy, copy
 from tierlog.upkeep.orphan_search import OrphanKind, OrphanSearch, orphans
 from tierlog.upkeep.restoring.metadata_restore import restore
 
@@ -165,6 +168,34 @@ def test_the_segments_of_a_topic_that_was_restored_under_another_id(tmp_path: pa
     assert restore(str(tmp_path / "bucket"), to=snapshot, topic_map=pair, quiet_minutes=0).written == 1
     report = orphans(str(tmp_path / "bucket"), metadata=snapshot, older_than=datetime.timedelta())
     assert (report.orphans, report.segments, report.left_alone) == ([], 1, 0)
+
+
+class SmallReads(PassingStore):
+    """Refuses to fetch large objects."""
+
+    def fetch(self, key: str) -> Buffer:
+        found = self.find(key)
+        assert found is None or found.size_bytes < 1 << 20
+        return super().fetch(key)
+
+
+@pytest.mark.parametrize("layout", ["aiven", "kafka"])
+def test_no_description_takes_the_memory(tmp_path: pathlib.Path, layout: str) -> None:
+    """An object of a terabyte under a manifest's name, which nobody reads, would end each search."""
+    made(tmp_path / "made", 1)
+    if layout == "kafka":
+        copy(tmp_path / "made", tmp_path / "bucket", dest_config={"layout": "kafka", "chunk.size": "100"})
+        (description,) = (tmp_path / "bucket").rglob("segment.json")
+    else:
+        bucket = made(tmp_path / "bucket", 1)
+        description = bucket.path("u0", "rsm-manifest")
+        bucket.path("u0", "indexes").unlink()
+    with description.open("r+b") as file:
+        file.truncate(32 << 20)
+    with open_tier(str(tmp_path / "bucket"), layout=layout) as opened:
+        tier = Tier(SmallReads(opened.store), opened.listing, scope=opened.scope)
+        kinds = [each.kind for each in OrphanSearch(tier, older_than_ms=0).run().orphans]
+    assert kinds == ([] if layout == "kafka" else [OrphanKind.BROKEN])  # damage is the verifier's
 
 
 @pytest.mark.parametrize("says_empty", [None, False, True])

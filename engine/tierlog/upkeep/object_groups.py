@@ -9,8 +9,8 @@ from typing import Final
 
 from tierlog.errors import CorruptDataError, ObjectNotFoundError
 from tierlog.remote.api import IndexType, RemoteLogSegmentId
-from tierlog.remote.tier.layouts.kafka import describe_kafka
-from tierlog.remote.tier.objects.manifest import parse_manifest
+from tierlog.remote.tier.layouts.kafka import DESCRIPTION_BYTES_MAX, describe_kafka
+from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from tierlog.remote.tier.objects.object_keys import (
     FOOTER,
     LOCAL_TIERED_NEEDED_SUFFIXES,
@@ -96,12 +96,12 @@ class Wholeness:
                 self._wanting.update(itertools.compress((group.path for group in batch), found))
 
     def _wants_transactions(self, group: ObjectGroup) -> bool:
-        scope = self._tier.scope
-        if group.segment_id is None:
+        scope, description = self._tier.scope, group.objects["segment.json"]
+        if group.segment_id is None or description.size_bytes > DESCRIPTION_BYTES_MAX:
             return False
         try:
             segment = describe_kafka(
-                self._store.fetch(group.objects["segment.json"].key),
+                self._store.fetch(description.key),
                 folder=f"{group.path}/",
                 identity=group.segment_id,
                 name=scope.name,
@@ -126,8 +126,11 @@ class Wholeness:
 
     def _lacking_of_manifest(self, group: ObjectGroup, lacking: list[str]) -> list[str]:
         """Suffixes that the manifest needs and the listing lacks: some stores hold no object of 0 bytes."""
+        description = group.objects["rsm-manifest"]
+        if description.size_bytes > MANIFEST_BYTES_MAX:
+            return lacking
         try:
-            manifest = parse_manifest(self._store.fetch(group.objects["rsm-manifest"].key), where=group.path)
+            manifest = parse_manifest(self._store.fetch(description.key), where=group.path)
         except (CorruptDataError, ObjectNotFoundError):
             return lacking
         sizes = {

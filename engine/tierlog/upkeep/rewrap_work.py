@@ -25,7 +25,7 @@ from tierlog.errors import (
 from tierlog.remote.config import read_storage_config
 from tierlog.remote.tier.chunks.key_ring import KeyRing, read_key_ring
 from tierlog.remote.tier.layouts.aiven import MANIFEST
-from tierlog.remote.tier.objects.footer import parse_totals, rebind_footer
+from tierlog.remote.tier.objects.footer import TOTALS_BYTES_MAX, parse_totals, rebind_footer
 from tierlog.remote.tier.objects.manifest import MANIFEST_BYTES_MAX, parse_manifest
 from tierlog.remote.tier.objects.manifest_writing import rewrap_manifest
 from tierlog.remote.tier.objects.object_keys import FOOTER, ObjectKey
@@ -220,8 +220,12 @@ class RewrapWork(SegmentWork[StoredManifest, ManifestOutcome]):
         encryption = parse_manifest(data, where=name).encryption
         unseal = unit_opener(self._key_ring, encryption)
         try:
-            stored = self._store.fetch(footer_key)
-            binding = parse_totals(stored, unseal=unseal).binding
+            stored = self._store.fetch_range(footer_key, start_position=0, end_position_exclusive=TOTALS_BYTES_MAX)
+            head = parse_totals(stored, unseal=unseal)
+            if len(memoryview(stored)) == TOTALS_BYTES_MAX:  # one byte more than a footer has is none
+                end = head.size_bytes + 1
+                stored = self._store.fetch_range(footer_key, start_position=0, end_position_exclusive=end)
+            binding = head.binding
             if binding.description_digest != hashlib.sha256(data).digest():
                 raise CorruptObjectError("of another manifest", fault="NOT_EQUAL", where=footer_key)
             binding = replace(binding, description_digest=hashlib.sha256(moved).digest())
