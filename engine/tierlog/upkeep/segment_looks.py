@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final
 
+from tierlog.errors import CorruptDataError, ObjectNotFoundError, TierlogError
 from tierlog.opening import Path, TierLocation
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.objects.footer import FooterTotals
@@ -66,10 +67,12 @@ class SegmentLook:
     Attributes:
         first_timestamp_ms: Time of the first record; None where it was not asked for, or none is known.
         totals: The footer's; None where they were not asked for, or there is none that can be believed.
+        error: Why the first record cannot be read: its batch is damaged, or the segment is gone since it was listed.
     """
 
     first_timestamp_ms: int | None = None
     totals: FooterTotals | None = None
+    error: TierlogError | None = None
 
 
 class LookWork(SegmentWork[StoredSegment, SegmentLook]):
@@ -92,10 +95,14 @@ class LookWork(SegmentWork[StoredSegment, SegmentLook]):
         """Look at a segment.
 
         Raises:
-            CorruptDataError, EncryptionKeyError: the first batch cannot be read. StoreError and its kinds.
+            EncryptionKeyError: no key opens the first batch. StoreError and its kinds.
         """
-        first = self._first_timestamp_ms(item) if self._wanted.times else None
-        return SegmentLook(first, footer_totals(self._tier, item) if self._wanted.records else None)
+        first, failed = None, None
+        try:
+            first = self._first_timestamp_ms(item) if self._wanted.times else None
+        except (CorruptDataError, ObjectNotFoundError) as error:
+            failed = error
+        return SegmentLook(first, footer_totals(self._tier, item) if self._wanted.records else None, failed)
 
     def _first_timestamp_ms(self, segment: StoredSegment) -> int | None:
         """Return the time of the first record, from the header of the first batch."""
@@ -114,8 +121,10 @@ class LookWork(SegmentWork[StoredSegment, SegmentLook]):
         """Return the bytes of a look, which do not grow with the segment."""
         return self._wanted.estimate(1, item.footer is not None).size_bytes
 
-    def kept(self, outcome: SegmentLook) -> Mapping[str, object]:
-        """Return what was seen."""
+    def kept(self, outcome: SegmentLook) -> Mapping[str, object] | None:
+        """Return what was seen; None if something could not be."""
+        if outcome.error is not None:
+            return None
         totals = None if outcome.totals is None else asdict(outcome.totals)
         return {"firstTimestampMs": outcome.first_timestamp_ms, "totals": totals}
 

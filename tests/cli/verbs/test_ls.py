@@ -73,6 +73,23 @@ def test_an_unreadable_manifest_is_named(tierlog: Run, tmp_path: pathlib.Path) -
     assert "rsm-manifest" in outcome.err
 
 
+def test_a_segment_whose_first_record_cannot_be_read_is_named(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """Otherwise one damaged batch, or one segment that retention takes meanwhile, hides a bucket."""
+    bucket = Bucket(tmp_path)
+    for name, at in (("a", 0), ("b", 1), ("c", 2)):
+        bucket.segment(name, [message(at, "m", 0)], lineage={0: 0})
+    log = bucket.path("a", "log").read_bytes()
+    bucket.path("a", "log").write_bytes(log[:8] + bytes(4) + log[12:])
+    bucket.path("b", "log").unlink()
+    ledger = tmp_path.parent / "ledger"
+    for _ in range(2):
+        outcome = tierlog("ls", tmp_path, "--times", "--output", "json", "--ledger", ledger)
+        assert outcome.code == 3
+        assert [line["firstTimestamp"] is None for line in outcome.lines] == [True, True, False]
+        assert "@ 0 (offset 0)" in outcome.err
+        assert "gone since it was listed" in outcome.err
+
+
 def test_two_topics_of_one_name(tierlog: Run, tmp_path: pathlib.Path) -> None:
     """Otherwise a topic that was deleted and made anew makes the whole bucket unreadable."""
     for topic_id in ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"):

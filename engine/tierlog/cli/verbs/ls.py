@@ -122,8 +122,8 @@ def ls(
 
     JSON: one object for each segment; a segment that counts in several runs of offsets has one for each run. With
     --topics one object for each topic: {"topic","topicId","partitions"}; with --totals {"topic","topicId","partitions",
-    "segments","records","sizeBytes","storedBytes","maxTimestamp"}. Ends with 3 if a segment's description cannot be
-    read; stderr names it.
+    "segments","records","sizeBytes","storedBytes","maxTimestamp"}. Ends with 3 if a segment's description, or
+    with --times its first record, cannot be read; stderr names it.
 
     With --metadata the bucket is compared with it instead: each segment with its state, and whether it is known to
     both, to the metadata alone, or has objects in the bucket alone. Ends with 1 if a segment that the metadata calls
@@ -180,6 +180,7 @@ def ls(
                 ledger=ledger,
                 on_estimate=tell,
             )
+        faults += [look.error for look in looks.values() if look.error is not None]
         for each in found if not totals else ():
             _print_segments(tier, each, output, looks, records=records)
         for each in found:
