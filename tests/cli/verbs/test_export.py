@@ -194,6 +194,25 @@ def test_a_damaged_index_is_made_anew(tierlog: Run, tmp_path: pathlib.Path, data
         assert (out / name).stat().st_size
 
 
+def test_an_index_that_does_not_fit_its_log_is_made_anew(tierlog: Run, tmp_path: pathlib.Path) -> None:
+    """A broker believes an index behind a clean stop, and looks for records in the middle of others."""
+    bucket = Bucket(tmp_path / "bucket", index_interval_bytes=4096)
+    bucket.segment("a", [Batch(offset, (b"v" * 900,)) for offset in range(20)], lineage={0: 0})
+    out = tmp_path / "whole"
+    assert tierlog("export", tmp_path / "bucket", "orders", out).err.count("made anew") == 0
+    indexes = bucket.path("a", "indexes")
+    stored = bytearray(indexes.read_bytes())
+    stored[7] ^= 1  # the position of the first entry of the offset index
+    indexes.write_bytes(stored)
+    again = tmp_path / "again"
+    for _ in range(2):
+        outcome = tierlog("export", tmp_path / "bucket", "orders", again)
+        assert outcome.code == 0
+        assert outcome.err.count("made anew") == 1
+        assert f"{0:020d}.index: made anew, as the stored one does not fit the log" in outcome.err
+        assert contents(again) == contents(out)
+
+
 def test_lost_segments_stop_an_export(tierlog: Run, tmp_path: pathlib.Path) -> None:
     """Otherwise a hole in the history is copied as if it were the history."""
     SCRIPTS["2"](tmp_path / "bucket")

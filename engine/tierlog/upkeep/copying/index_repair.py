@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 
 import numpy as np
 import xxhash
 
 from tierlog.errors import CorruptDataError, CorruptIndexError, CorruptRecordError, DataLossError, ObjectNotFoundError
-from tierlog.log.checks.findings import Finding, Severity
-from tierlog.log.checks.index_checks import IndexBuilder, OffsetIndexCheck, TimeIndexCheck
-from tierlog.log.checks.segment_walk import CheckedRun, SegmentCheck
+from tierlog.log.checks.index_checks import IndexBuilder
 from tierlog.log.checks.transactions import ABORT, TransactionReplay, read_markers
 from tierlog.log.formats.producer_snapshot import parse_producer_snapshot
 from tierlog.log.formats.segment_indexes import encode_transaction_index
@@ -29,6 +26,7 @@ from tierlog.remote.api import IndexType
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
 from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.cancelling import require_wanted
+from tierlog.upkeep.verification.index_comparison import IndexComparison
 
 
 def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes]:
@@ -53,45 +51,16 @@ def rebuild_indexes(tier: Tier, segment: StoredSegment) -> dict[IndexType, bytes
     return {IndexType.OFFSET: builder.offset_index(), IndexType.TIMESTAMP: builder.time_index()}
 
 
-@dataclass(slots=True)
-class _Walked:
-    """The progress of a walk over the log, as ``finish`` of a check takes it."""
-
-    end_position: int = 0
-    complete: bool = False
-    findings: list[Finding] = field(default_factory=list)
-
-
 def wrong_indexes(tier: Tier, segment: StoredSegment, parts: Mapping[IndexType, bytes]) -> dict[IndexType, str]:
     """Return the indexes that do not fit the log, with the first fault of each.
 
     Raises:
         CorruptRecordError: the log itself ends in damage. StoreError and its kinds.
     """
-    base = segment.start_offset
-    checks: dict[IndexType, SegmentCheck] = {
-        IndexType.OFFSET: OffsetIndexCheck(parts[IndexType.OFFSET], base, segment.name),
-        IndexType.TIMESTAMP: TimeIndexCheck(parts[IndexType.TIMESTAMP], base, segment.name),
-    }
-    found: dict[IndexType, str] = {}
-
-    def take(kind: IndexType, finding: Finding) -> None:
-        if finding.severity is not Severity.NOTE:
-            found.setdefault(kind, str(finding))
-
-    walked = _Walked()
+    compared = IndexComparison(segment, parts)
     for run in iter_batch_runs(tier, segment):
-        count = len(run.columns["position"])
-        checked = CheckedRun(run.columns, np.ones(count, np.bool_), np.full(count, -1, np.int64), {})
-        walked.end_position = checked.end_position
-        for kind, check in checks.items():
-            for finding in check.observe(checked):
-                take(kind, finding)
-    walked.complete = True
-    for kind, check in checks.items():
-        for finding in check.finish(walked):
-            take(kind, finding)
-    return found
+        compared.add(run.columns)
+    return compared.finish()
 
 
 def digested(tier: Tier, segment: StoredSegment, digest: xxhash.xxh3_128) -> Generator[memoryview]:

@@ -5,7 +5,7 @@ only a part of a segment (its tail belongs to an abandoned branch, or another up
 further), the log is cut at batch borders: logs of one folder may not overlap. A log that is cut in front is named by
 its first offset that counts; the indexes of a cut log are built anew, and a producer snapshot goes only with an end
 that was not cut (a broker makes the others itself when it loads the folder). Duplicates without offsets of their own
-are left out.
+are left out. A stored index that does not fit the log is built anew too: a broker does not look, behind a clean stop.
 
 Each file gets its final name when it is complete and on the disk, the log last. A new run continues an interrupted one:
 a log with the right size, offsets, epochs and checksums is not fetched again.
@@ -13,9 +13,10 @@ a log with the right size, offsets, epochs and checksums is not fetched again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +51,13 @@ from tierlog.remote.tier.tier import Tier, iter_batch_runs
 from tierlog.runtime.machine.files import TEMPORARY_SUFFIX, Files, WritableFile
 from tierlog.scan.history import PartitionHistory
 from tierlog.upkeep.exporting.broker_directory import LogExtent
+from tierlog.upkeep.verification.index_comparison import IndexComparison
 from tierlog.upkeep.verification.log_walk import iter_file_windows
+
+_INDEX_FILES: Final = {
+    IndexType.OFFSET: SegmentFileKind.OFFSET_INDEX,
+    IndexType.TIMESTAMP: SegmentFileKind.TIME_INDEX,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,40 @@ class ExportedPartition:
     size_bytes: int
     last_leader_epoch: int
     warnings: tuple[str, ...]
+
+
+class _Indexes:
+    """The sparse indexes of a log that is written: those of its segment, and those that its batches make.
+
+    Args:
+        each: Becomes the log.
+        stored: Of the segment, if all of it counts.
+    """
+
+    def __init__(self, each: ExportedSegment, stored: Mapping[IndexType, bytes]) -> None:
+        self._closed = each.segment.closed
+        self._stored = stored
+        self._built = IndexBuilder(each.base_offset)
+        # Behind the last entry of an active segment's index there may be anything.
+        self._compared = IndexComparison(each.segment, stored if self._closed else {})
+
+    def add(self, columns: BatchColumns) -> None:
+        """Add further batches of the log. Raises CorruptRecordError: their offsets do not rise from the base."""
+        self._built.add(columns)
+        self._compared.add(columns)
+
+    def finish(self) -> tuple[bytes, bytes, dict[IndexType, str]]:
+        """Return the offset and the time index, and those of the segment that do not fit the log, with the fault."""
+        wrong = self._compared.finish()
+        stored = {kind: data for kind, data in self._stored.items() if kind not in wrong}
+        if not self._closed:
+            stored = {kind: without_preallocation(kind, data) for kind, data in stored.items()}
+        offsets, times = stored.get(IndexType.OFFSET), stored.get(IndexType.TIMESTAMP)
+        return (
+            self._built.offset_index() if offsets is None else offsets,
+            self._built.time_index(closed=self._closed) if times is None else times,
+            wrong,
+        )
 
 
 class PartitionExport:
@@ -237,19 +278,27 @@ class PartitionExport:
         self._files.make_directories(self.folder)
         self._clear()
         for each in self.segments:
-            complete = self._find_complete(each)
-            if complete is not None:
-                self._write_parts(each, complete)
+            stored = self._fetch_indexes(each)
+            found = _Indexes(each, stored)
+            if self._is_complete(each, found):
+                self._write_parts(each, found)
                 yield each.segment.size_bytes
             else:
-                yield from self._write_segment(each)
+                yield from self._write_segment(each, _Indexes(each, stored))
         self._write_partition_files()
 
-    def _find_complete(self, each: ExportedSegment) -> IndexBuilder | None:
-        return find_complete(
+    def _fetch_indexes(self, each: ExportedSegment) -> dict[IndexType, bytes]:
+        """Fetch the sparse indexes of a segment that counts whole, as far as they are there and can be read."""
+        kinds = _INDEX_FILES if each.whole else ()
+        found = ((kind, self._fetch(each, kind)) for kind in kinds)
+        return {kind: bytes(data) for kind, data in found if data is not None}
+
+    def _is_complete(self, each: ExportedSegment, indexes: _Indexes) -> bool:
+        return is_complete(
             self._files,
             self._path(each.name(SegmentFileKind.LOG)),
             each.segment,
+            indexes.add,
             base_offset=each.base_offset,
             end_offset_exclusive=each.end_offset_exclusive,
             whole=each.whole,
@@ -284,15 +333,14 @@ class PartitionExport:
         named = find_segment_file(part.key.rsplit("/", 1)[-1]) if part else None
         return named.base_offset if named else each.segment.end_offset + 1
 
-    def _write_segment(self, each: ExportedSegment) -> Iterator[int]:
+    def _write_segment(self, each: ExportedSegment, indexes: _Indexes) -> Iterator[int]:
         path = self._path(each.name(SegmentFileKind.LOG))
-        builder = IndexBuilder(each.base_offset)
         with self._files.open_write(path) as file:
-            yield from self._write_log(each, file, builder)
-            self._write_parts(each, builder)
+            yield from self._write_log(each, file, indexes)
+            self._write_parts(each, indexes)
             file.commit()
 
-    def _write_log(self, each: ExportedSegment, file: WritableFile, builder: IndexBuilder) -> Iterator[int]:
+    def _write_log(self, each: ExportedSegment, file: WritableFile, indexes: _Indexes) -> Iterator[int]:
         removed = -1  # bytes cut off in front, once known
         with closing(iter_batch_runs(self._tier, each.segment, verify_crc=True)) as runs:  # type: ignore[type-var]
             for run in runs:
@@ -304,7 +352,7 @@ class PartitionExport:
                     file.write(run.data[start - run.position : end - run.position])
                     columns = {name: column[kept] for name, column in run.columns.items()}
                     columns["position"] = run.column("position")[kept] - removed
-                    builder.add(columns)
+                    indexes.add(columns)
                 yield int(run.column("size_bytes").sum())
 
     def _check(self, run: BatchRun, kept: NDArray[np.int64], each: ExportedSegment) -> None:
@@ -321,27 +369,20 @@ class PartitionExport:
                 )
                 raise _fault(run, batch, each, "BAD_OFFSET", text)
 
-    def _write_parts(self, each: ExportedSegment, builder: IndexBuilder) -> None:
-        """Write every file beside the log, whose batches were added to ``builder``."""
-        self._write_index(each, IndexType.OFFSET, SegmentFileKind.OFFSET_INDEX, builder)
-        self._write_index(each, IndexType.TIMESTAMP, SegmentFileKind.TIME_INDEX, builder)
+    def _write_parts(self, each: ExportedSegment, indexes: _Indexes) -> None:
+        """Write every file beside the log, whose batches were added to ``indexes``."""
+        offsets, times, wrong = indexes.finish()
+        for kind, fault in wrong.items():
+            name = each.name(_INDEX_FILES[kind])
+            self.warnings.append(f"{self.folder}/{name}: made anew, as the stored one does not fit the log: {fault}")
+        self._write(each.name(SegmentFileKind.OFFSET_INDEX), offsets)
+        self._write(each.name(SegmentFileKind.TIME_INDEX), times)
         self._write_transactions(each)
         if each.end_is_whole:
             data = self._fetch(each, IndexType.PRODUCER_SNAPSHOT)
             if data is not None:
                 name = segment_file_name(self._snapshot_offset(each), SegmentFileKind.PRODUCER_SNAPSHOT)
                 self._write(name, bytes(data))
-
-    def _write_index(
-        self, each: ExportedSegment, part: IndexType, kind: SegmentFileKind, builder: IndexBuilder
-    ) -> None:
-        data = self._fetch(each, part) if each.whole else None
-        offsets = part is IndexType.OFFSET
-        if data is not None:
-            content = bytes(data) if each.segment.closed else without_preallocation(part, bytes(data))
-        else:
-            content = builder.offset_index() if offsets else builder.time_index(closed=each.segment.closed)
-        self._write(each.name(kind), content)
 
     def _write_transactions(self, each: ExportedSegment) -> None:
         data = self._fetch(each, IndexType.TRANSACTION)
@@ -401,30 +442,37 @@ def _fault(run: BatchRun, batch: int, each: ExportedSegment, fault: str, text: s
     )
 
 
-def find_complete(
-    files: Files, path: str, segment: StoredSegment, *, base_offset: int, end_offset_exclusive: int, whole: bool
-) -> IndexBuilder | None:
-    """Return the indexes of the log at ``path`` if it is complete, else None.
+def is_complete(
+    files: Files,
+    path: str,
+    segment: StoredSegment,
+    add: Callable[[BatchColumns], None],
+    *,
+    base_offset: int,
+    end_offset_exclusive: int,
+    whole: bool,
+) -> bool:
+    """Whether the log at ``path`` is complete; then all of its batches were given to ``add``, which raises
+    CorruptRecordError where offsets do not rise from the base.
 
     Complete: of the segment's size (if all of it counts), every checksum right, offsets within [base, end) and up to
     its end, each batch in the leader epoch that the segment had there. The tier is not read.
     """
     found = files.find(path)
     if found is None or found.is_directory or (whole and found.size_bytes != segment.size_bytes):
-        return None
-    builder = IndexBuilder(base_offset)
+        return False
     runs = BatchRuns(iter_file_windows(files, path), verify_crc=True)
     last_offset = base_offset - 1
     for run in runs:
         if not (bool(run.columns["crc_ok"].all()) and _in_epochs(run.columns, segment)):
-            return None
+            return False
         try:
-            builder.add(run.columns)  # refuses offsets that do not rise from the base
+            add(run.columns)
         except CorruptRecordError:
-            return None
+            return False
         last_offset = int(run.columns["last_offset"][-1])
     ends_there = last_offset < end_offset_exclusive if whole else last_offset == end_offset_exclusive - 1
-    return builder if ends_there and not runs.rest and not runs.stopped else None
+    return ends_there and not runs.rest and not runs.stopped
 
 
 def _in_epochs(table: BatchColumns, segment: StoredSegment) -> bool:
