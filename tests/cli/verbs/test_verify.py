@@ -17,6 +17,8 @@ from tests.support.buckets import Bucket
 from tests.support.command import Run, config_file, run_process
 from tests.support.golden import tiered_topics
 from tests.support.kip_scripts import SCRIPTS
+from tierlog.log.formats.identity_files import PartitionMetadata, encode_partition_metadata
+from tierlog.remote.api import Uuid
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 RUNS = sorted({case.run for case in tiered_topics(DATA)})
@@ -174,6 +176,13 @@ def test_an_active_segment_without_a_sound_batch(tierlog: Run, tmp_path: pathlib
     (line,) = outcome.lines
     assert (line["kind"], line["position"], line["topic"], line["partition"]) == ("BAD_MAGIC", 0, "orders", 0)
     assert (line["expected"], line["found"]) == (2, 9)
+    topic_id = Uuid(bytes([7] * 16))
+    metadata = path.with_name("partition.metadata")
+    metadata.write_bytes(encode_partition_metadata(PartitionMetadata(topic_id)))
+    for topic in ("orders", f"{topic_id}:orders"):
+        assert tierlog("verify", tmp_path, topic).code == 1
+        assert tierlog("verify", tmp_path, topic, "--partition", 0).code == 1
+    assert tierlog("verify", tmp_path, f"{Uuid(bytes([8] * 16))}:orders").code == 3
 
 
 def test_the_torn_tail_of_a_live_log(tierlog: Run, tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ from tierlog.errors import ConfigError, TierlogError, UnknownTopicError
 from tierlog.log.checks.findings import Finding, Report, Severity, fault, finding_of, note
 from tierlog.opening import Config, Metadata, Path, TierLocation, config_keys, given_machine, names_file, open_path
 from tierlog.remote.tier.chunks.stored_segment import StoredSegment
-from tierlog.remote.tier.objects.object_keys import parse_log_dir
+from tierlog.remote.tier.layouts.listing import SegmentFilter
+from tierlog.remote.tier.objects.object_keys import LOG
 from tierlog.remote.tier.tier import Tier
 from tierlog.runtime.machine import Machine
 from tierlog.runtime.stores.protocol.object_store import ObjectInfo
 from tierlog.scan.history import SINGLE_LOG_LAYOUTS, PartitionHistory, TierHistory
+from tierlog.scan.scan_request import TopicName
 from tierlog.upkeep.job_ledger import ledgered
 from tierlog.upkeep.segment_work import Executor, JobEstimate, ThreadExecutor, TierOrder, WorkOrder
 from tierlog.upkeep.verification.file_verification import verify_file
@@ -126,15 +129,11 @@ def _logs_of_a_disk(tier: Tier, topic: str | None, partitions: Collection[int] |
     """
     if tier.layout != "log-dir":
         return []
-    found = []
-    for info in tier.store.iter_objects():
-        key = parse_log_dir(info.key)
-        if key is None or key.suffix != "log" or info.size_bytes == 0:
-            continue
-        partition = key.topic_id_partition
-        if topic in (None, partition.topic) and (partitions is None or partition.partition in partitions):
-            found.append(info)
-    return found
+    name = None if topic is None else TopicName.parse(topic)
+    wanted = SegmentFilter.of(None, None if name is None else re.escape(name.name), partitions)
+    found = tier.find_candidates(wanted)
+    logs = [each.objects[LOG] for each in found if name is None or name.accepts(each.topic_id_partition)]
+    return [info for info in logs if info.size_bytes]
 
 
 @dataclass(slots=True)
