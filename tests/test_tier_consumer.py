@@ -132,6 +132,12 @@ def test_columns(tier: Bucket) -> None:
         ({"start": "now"}, ConfigError, "start is"),
         ({"columns": ["no"]}, ConfigError, "unknown columns"),
         ({"kafka": 5}, TypeError, "kafka"),
+        ({"isolation_level": "committed"}, ConfigError, "isolation_level is one of"),
+        (
+            {"mode": "local-only", "kafka": {"bootstrap.servers": "x:1", "isolation.level": "read_committed"}},
+            ConfigError,
+            "isolation.level of kafka",
+        ),
         ({"topics": "payments"}, UnknownTopicError, "no topic payments"),
     ],
     ids=str,

@@ -48,7 +48,8 @@ def consume(
         mode: ``remote-only``: the tier alone, and the segments that it gains. ``remote-preferred``: the tier, then the
             brokers. ``local-only``: the brokers alone. (``local-preferred`` needs Spark's jar: librdkafka cannot ask
             where local logs begin.)
-        kafka: Keys of Kafka's Java client, with ``bootstrap.servers``; with ``group.id`` offsets are committed.
+        kafka: Keys of Kafka's Java client, with ``bootstrap.servers``; with ``group.id`` offsets are committed. Its
+            ``isolation.level`` can only be that of ``isolation_level``.
         start: Where partitions begin for which the group has committed no offset.
         columns: As for ``read``; with brokers ``segment`` is the tier's alone, and refused.
         isolation_level: As for ``read``.
@@ -77,6 +78,7 @@ def consume(
     records_schema(wanted)
     keys = dict(require_type("kafka", kafka or {}, Mapping, "a mapping of str to str"))
     _check_mode(mode, keys, wanted)
+    _check_isolation(isolation_level, keys)
     machine = given_machine(machine)
     losses = LossReport(fails=require_flag("fail_on_data_loss", fail_on_data_loss))
     with ExitStack() as opened:
@@ -122,6 +124,15 @@ def _check_mode(mode: Mode, keys: Mapping[str, str], columns: Sequence[str]) -> 
         raise ConfigError(f"mode {mode} reads from brokers: kafka['bootstrap.servers'] names them")
     if mode != "remote-only" and "segment" in columns:
         raise ConfigError(f"columns names segment, which mode {mode} does not have: records of brokers come without")
+
+
+def _check_isolation(isolation_level: IsolationLevel, keys: Mapping[str, str]) -> None:
+    if isolation_level not in get_args(IsolationLevel):
+        raise ConfigError(f"isolation_level is one of {', '.join(get_args(IsolationLevel))}, not {isolation_level!r}")
+    given = keys.get("isolation.level", isolation_level)
+    if given.strip().lower() != isolation_level:
+        text = f"isolation.level of kafka is {given!r}, isolation_level {isolation_level!r}"
+        raise ConfigError(f"{text}: the latter says what is read of the tier and of brokers")
 
 
 def _metadata_reader(
