@@ -149,12 +149,29 @@ def test_names_that_are_not_there_are_told_before_anything_is_written(
         (("--topic-id", "x", "--to", "y/"), 2, "--topic-id"),
         (("--for-cluster", "x", "--to", "y/"), 2, "needs --node-id"),
         (("--partitions", "0"), 2, "--partitions"),
+        (("--to", "y", "--for-cluster", "x", "--node-id", "1"), 2, "y is a snapshot file"),
+        (("--to", "localhost:1", "--partitions", "3"), 2, "localhost:1 is a running Kafka"),
+        (("--to", "y/", "--command-config", os.devnull), 0, ""),
+        (("--to", "y/", "--command-config", "client.properties"), 2, "y/ is no HOST:PORT"),
+        (("--from-copy", "orders"), 2, "registers all that was copied"),
+        (("--from-copy", "--map", f"{NEW_ID}={NEW_ID}"), 2, "registers all that was copied"),
     ],
 )
-def test_wrong_use(tierlog: Run, bucket: Bucket, arguments: tuple[str, ...], code: int, reason: str) -> None:
-    """One line, and the code of its kind."""
-    outcome = tierlog("restore", bucket.root, *arguments)
+def test_wrong_use(
+    tierlog: Run,
+    bucket: Bucket,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    code: int,
+    reason: str,
+) -> None:
+    """One line, and the code of its kind; a slip would else write another thing than was asked for."""
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("client.properties").write_text("security.protocol=PLAINTEXT\n")
+    outcome = tierlog("restore", bucket.root, *arguments, "--quiet-minutes", 0 if code == 0 else 10)
     assert outcome.code == code
+    assert not pathlib.Path("y").is_file()
     assert reason in outcome.err
 
 

@@ -25,6 +25,7 @@ from tierlog.cli.options import (
 from tierlog.cli.segments import epochs_text, metadata_fields, time_text
 from tierlog.cli.tiers import command_keys, config_keys
 from tierlog.cli.verbs.export import parsed_id, parsed_target
+from tierlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tierlog.remote.api import RemoteLogSegmentMetadata, Uuid
@@ -122,6 +123,10 @@ def restore(
     )
     writes = to is not None and not dry_run
     if from_copy:
+        chosen = topics or partition or maps or config or layout is not LayoutName.AUTO
+        if chosen or quiet_minutes != _QUIET_MINUTES:
+            text = "TOPIC, --partition, --map, --quiet-minutes, --config and --layout are of a bucket"
+            raise ConfigError(f"--from-copy registers all that was copied: {text}")
         return _register_copied(path, to, place, output, dry_run=dry_run)
     result = restore_metadata(
         path,

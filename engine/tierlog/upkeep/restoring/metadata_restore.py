@@ -136,8 +136,9 @@ def restore(
 
     Raises:
         TypeError: an argument is of another type; it is named. ConfigError: ``to`` is not new, the running topic
-        contradicts the bucket, its leaders would delete the restored segments, or an object is too young: nothing was
-        written. UnknownTopicError, StoreError, RemoteStorageException and their kinds.
+        contradicts the bucket, its leaders would delete the restored segments, an object is too young, or ``place`` has
+        arguments of another kind of place: nothing was written. UnknownTopicError, StoreError, RemoteStorageException
+        and their kinds.
     """
     names = [TopicName.parse(name) for name in topic_names(topics)] if topics else []
     chosen = None if partitions is None else frozenset(require_ints("partitions", partitions))
@@ -234,7 +235,16 @@ def restore_copied(
 def _open_target(to: str, place: RestorePlace, machine: Machine, held: ExitStack) -> RestoreTarget:
     """Open the place that ``to`` names, which ``held`` closes."""
     there = machine.files.find(to)
-    if there is None and is_bootstrap(to):
+    is_kafka = there is None and is_bootstrap(to)
+    is_folder = not is_kafka and (to.endswith("/") or (there is not None and there.is_directory))
+    of_folder = place.cluster is not None or place.topic_id is not None or place.partition_count != METADATA_PARTITIONS
+    if of_folder and not is_folder:
+        what = "a running Kafka" if is_kafka else "a snapshot file"
+        text = "partitions, topic id, cluster and node are of a folder, whose path ends in /"
+        raise ConfigError(f"{to} is {what}: {text}")
+    if place.client_keys and not is_kafka:
+        raise ConfigError(f"{to} is no HOST:PORT of a running Kafka, which client keys are for")
+    if is_kafka:
         from tierlog.remote.metadata.topic_backed.kafka_metadata_log import open_cluster_log
         from tierlog.runtime.kafka.client_keys import client_settings
         from tierlog.runtime.kafka.topic_admin import TopicAdmin
@@ -248,7 +258,7 @@ def _open_target(to: str, place: RestorePlace, machine: Machine, held: ExitStack
         writer = TopicWriter(log, machine, topics=admin)
         writer.read_topic()
         return writer
-    if to.endswith("/") or (there is not None and there.is_directory):
+    if is_folder:
         return TopicFolder(
             to.rstrip("/") or "/",
             partition_count=place.partition_count,
