@@ -48,7 +48,7 @@ def index(
     output: OutputOption = Output.TEXT,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once; by default one more than cores."),
+        typer.Option("--jobs", metavar="N", min=1, help="Segments under way at once; by default one a processor."),
     ] = None,
     spark: SparkOption = None,
     ledger: LedgerOption = None,

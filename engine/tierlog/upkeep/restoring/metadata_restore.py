@@ -137,8 +137,8 @@ def restore(
     Raises:
         TypeError: an argument is of another type; it is named. ConfigError: ``to`` is not new, the running topic
         contradicts the bucket, its leaders would delete the restored segments, an object is too young, or ``place`` has
-        arguments of another kind of place: nothing was written. UnknownTopicError, StoreError, RemoteStorageException
-        and their kinds.
+        arguments of another kind of place: nothing was written, unless that object came while segments were being
+        registered. UnknownTopicError, StoreError, RemoteStorageException and their kinds.
     """
     names = [TopicName.parse(name) for name in topic_names(topics)] if topics else []
     chosen = None if partitions is None else frozenset(require_ints("partitions", partitions))
