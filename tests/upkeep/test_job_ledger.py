@@ -15,7 +15,7 @@ from tests.support.buckets import Bucket
 from tierlog.errors import ConfigError, CorruptDataError, ObjectConflictError
 from tierlog.log.checks.findings import Report
 from tierlog.runtime.machine import Machine
-from tierlog.upkeep import JobEstimate, VerifyResult, verify
+from tierlog.upkeep import JobEstimate, VerifyResult, copy, verify
 from tierlog.upkeep.job_ledger import open_ledger
 from tierlog.upkeep.segment_work import LedgerKey
 
@@ -186,6 +186,21 @@ def test_a_damaged_entry_is_an_error(tmp_path: pathlib.Path) -> None:
         ledger.write_text("\n".join([head, json.dumps(entry), *entries[1:], ""]))
         with pytest.raises(CorruptDataError, match="ledger"):
             verified(bucket, ledger)
+
+
+@pytest.mark.parametrize("mask", ["false", "true"])
+def test_a_copy_under_another_prefix_is_another_job(tmp_path: pathlib.Path, mask: str) -> None:
+    """Segments that lie under one prefix would be told as copied to the other, where there is nothing."""
+    Bucket(tmp_path / "b").segment("s", [message(0, "m", 0)], lineage={0: 0})
+
+    def run(prefix: str) -> int:
+        config = {"chunk.size": "100", "key.prefix": prefix, "key.prefix.mask": mask}
+        return copy(tmp_path / "b", tmp_path / "dest", dest_config=config, ledger=tmp_path / "ledger").copied
+
+    assert (run("secret-a/"), run("secret-a/")) == (1, 1)
+    assert ("secret" in (tmp_path / "ledger").read_text()) is (mask == "false")
+    with pytest.raises(ConfigError, match="of another job"):
+        run("secret-b/")
 
 
 def test_a_folder_has_a_ledger_for_each_job(tmp_path: pathlib.Path) -> None:

@@ -9,6 +9,7 @@ lacked. Objects of a killed run are replaced.
 from __future__ import annotations
 
 import collections
+import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -292,6 +293,9 @@ def copy(
         if not require_flag("dry_run", dry_run):
             target = held.enter_context(closing(open_copy_target(to, config=dest_keys, machine=machine)))
             asked = {"job": "copy", "path": tier.describe(), "dest": target.tier.describe(), "map": str(mapped)}
+            if prefix := dest_read.key_prefix:
+                is_shown = not dest_read.key_prefix_mask
+                asked["prefix"] = prefix if is_shown else hashlib.sha256(prefix.encode()).hexdigest()
             by = held.enter_context(ledgered(by, ledger, asked, machine))
         run = BucketCopy(
             tier,
