@@ -221,6 +221,15 @@ def registered(folder: pathlib.Path) -> dict[object, object]:
     return {each.remote_log_segment_id: dataclasses.replace(each, event_timestamp_ms=0) for each in found}
 
 
+def test_the_output_of_several_runs_of_a_copy(tierlog: Run, bucket: Bucket, tmp_path: pathlib.Path) -> None:
+    """The second run tells again what the first one copied, and each segment would be registered twice."""
+    runs = [tierlog("copy", bucket.root, tmp_path / "dest", "--output", "json") for _ in range(2)]
+    (tmp_path / "told").write_bytes(b"".join(run.out for run in runs))
+    outcome = tierlog("restore", tmp_path / "told", "--from-copy", "--to", f"{tmp_path}/topic/", "--output", "json")
+    assert outcome.code == 0
+    assert len(outcome.lines) == len(runs[0].lines) == len(registered(tmp_path / "topic"))
+
+
 def test_another_layout_in_the_same_bucket_is_refused(tierlog: Run, bucket: Bucket) -> None:
     """A reader would have to choose one of the two."""
     topics = f"{bucket.topic_id}={NEW_ID}"

@@ -193,7 +193,7 @@ def restore_copied(
     """Register the segments that ``tierlog copy --output json`` printed, without a look at their bucket.
 
     Args:
-        lines: The lines that the command printed.
+        lines: The lines that the command printed, in one run or in several.
         to: As for ``restore``.
         place: As for ``restore``.
         dry_run: As for ``restore``.
@@ -212,7 +212,9 @@ def restore_copied(
     with ExitStack() as held:
         target = None if to is None else _open_target(require_text("to", to), place, machine, held)
         copied = list(read_copied(lines))
-        there = [each.metadata for each in copied if each.metadata is not None]
+        # Once each: a copy that was gone on with has told some of them again.
+        found = {each.metadata.remote_log_segment_id: each.metadata for each in copied if each.metadata is not None}
+        there = list(found.values())
         if target is not None:
             for metadata in there:
                 target.look(metadata.remote_log_segment_id)
