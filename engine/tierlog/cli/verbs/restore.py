@@ -162,7 +162,7 @@ def _register_copied(path: str, to: str | None, place: RestorePlace, output: Out
         output.show(metadata_fields(metadata), f"{metadata.remote_log_segment_id}  {offsets}")
 
     data = Machine().files.read_stream("/dev/stdin" if path == "-" else path, limit_bytes=_COPY_BYTES_MAX)
-    lines = data.decode("utf-8", "replace").splitlines()
+    lines = data.decode("utf-8", "replace").split("\n")
     result = restore_copied(lines, to=to, place=place, dry_run=dry_run, on_segment=say)
     for name, reason in result.left_out.items():
         complain(f"left out: {name}: {reason}")

@@ -83,6 +83,7 @@ def test_without_its_commit_marker_there_is_no_segment(tmp_path: pathlib.Path) -
         (lambda d: d.update(segmentLeaderEpochs={"x": 1}), "invalid literal"),
         (lambda d: d["parts"].pop("snapshot"), r"parts\.snapshot"),
         (lambda d: d["parts"]["log"].update(size=-1), r"parts\.log\.size"),
+        (lambda d: d["parts"]["index"].update(size=1 << 31), r"parts\.index\.size"),
         (lambda d: d["parts"].update(txnindeh={"size": 34}), "txnindex is missing"),
         (lambda d: d["parts"]["log"].update(crc32b=d["parts"]["log"].pop("crc32c")), "crc32c is missing"),
     ],

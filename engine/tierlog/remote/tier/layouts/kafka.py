@@ -155,7 +155,7 @@ def _iter_parts(
 
 def _part(parts: JsonObject, suffix: str, key: str, sizes: Mapping[str, int]) -> StoredPart:
     part = parts.child(suffix)
-    size = part.integer("size", maximum=INT64_MAX)
+    size = part.integer("size")
     return StoredPart(key, 0, size, sizes.get(suffix, -1), _checksum(part))
 
 
@@ -182,7 +182,7 @@ def _metadata(root: JsonObject, parts: JsonObject, *, where: str) -> RemoteLogSe
             max_timestamp_ms=root.integer("maxTimestampMs", minimum=INT64_MIN, maximum=INT64_MAX),
             broker_id=root.integer("brokerId", minimum=-1),
             event_timestamp_ms=root.integer("eventTimestampMs", minimum=INT64_MIN, maximum=INT64_MAX),
-            segment_size_in_bytes=parts.child("log").integer("size", maximum=INT64_MAX),
+            segment_size_in_bytes=parts.child("log").integer("size"),
             segment_leader_epochs={
                 int(epoch): epochs.integer(epoch, maximum=INT64_MAX) for epoch, _ in epochs.items() if len(epoch) <= 10
             },
