@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyspark_tierlog.options.source_options import COLUMNS_OF_THE_TIER
 from tierlog.errors import ConfigError
 from tierlog.scan.reading.read import COLUMNS, DEFAULT_COLUMNS, records_schema
 from tierlog.scan.reading.tables import TRANSACTIONS_SCHEMA, batches_schema, segments_schema
@@ -47,7 +48,8 @@ def picked_schema(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
     """Return the named columns of the options' table, in the given order.
 
     Raises:
-        ConfigError: the table has no column of one of the names; the nearest is named.
+        ConfigError: the table has no column of one of the names; the nearest is named. Or brokers, who are asked too,
+            do not have it.
     """
     known = table_schema(options.table)
     by_name = {name.lower(): name for name in known.names}
@@ -57,5 +59,10 @@ def picked_schema(options: ReadOptions, names: Sequence[str]) -> pa.Schema:
             near = difflib.get_close_matches(name.lower(), by_name, n=1, cutoff=0.4)
             hint = f"; did you mean {by_name[near[0]]!r}?" if near else f"; it has {', '.join(known.names)}"
             raise ConfigError(f"table {options.table} has no column {name!r}{hint}")
+        if options.asks_brokers and name in COLUMNS_OF_THE_TIER:
+            raise ConfigError(
+                f"mode={options.mode} does not have the column {name}, which is of the tier alone: records of brokers "
+                "come without"
+            )
         picked.append(known.field(name))
     return pa.schema(picked)

@@ -38,6 +38,10 @@ def arrow_of_spark(schema: spark.StructType) -> pa.Schema:
     return to_arrow_schema(schema, **({"timezone": "UTC"} if "timezone" in named else {"timestamp_utc": True}))
 
 
+#: Of a read that brokers answer too.
+BROKERS = {"mode": "remote-preferred", "kafka.bootstrap.servers": "broker:9092"}
+
+
 def options(**given: str):
     return parse_options({"path": "/x", "subscribe": "a"} | given)[0]
 
@@ -88,6 +92,8 @@ def test_a_given_schema_is_honoured() -> None:
         ([("timestamp", spark.TimestampNTZType())], {}, "column timestamp is timestamp, the given schema says"),
         ([("Value", spark.BinaryType())], {}, "did you mean 'value'"),
         ([("offset", spark.LongType())], {"columns": "offset,key"}, "columns=offset,key and the given schema offset"),
+        ([("leaderEpoch", spark.IntegerType())], BROKERS, "mode=remote-preferred does not have the column leaderEpoch"),
+        ([("offset", spark.LongType()), ("segment", spark.StringType())], BROKERS, "does not have the column segment"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(

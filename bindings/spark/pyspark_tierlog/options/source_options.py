@@ -85,6 +85,8 @@ _CLIENT_PREFIXES = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 _BOOTSTRAP = "kafka.bootstrap.servers"
 _OF_THE_TIER = ("logStartOffset", "headerAnswers", "reportPartitioning", "maxRecordsPerPartition")
 """Options that brokers cannot obey."""
+COLUMNS_OF_THE_TIER = ("leaderEpoch", "segment")
+"""Columns that records of brokers come without."""
 
 
 def _lower(value: object) -> object:
@@ -371,7 +373,7 @@ def _check_broker_mode(options: ReadOptions) -> None:
     refused = [name for name in _OF_THE_TIER if _field_name(name) in options.model_fields_set]
     if refused:
         raise ValueError(f"{refused[0]} is of the tier alone, {mode} reads from brokers, too")
-    lacking = [name for name in options.columns or () if name in ("leaderEpoch", "segment")]
+    lacking = [name for name in options.columns or () if name in COLUMNS_OF_THE_TIER]
     if lacking:
         raise ValueError(f"columns names {lacking[0]}, which {mode} does not have: records of brokers come without")
 

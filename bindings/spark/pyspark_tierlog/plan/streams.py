@@ -24,8 +24,9 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
             ended.close()
         return
     options, warning = parse_options(request.options)
-    if request.ask == "seams" and options.mode == "local-only":
+    if request.ask in ("seams", "plan"):
         picked_schema(options, request.columns)
+    if request.ask == "seams" and options.mode == "local-only":
         out.write_json("O", {"seams": [], "topic_ids": {}})
         return
     stream = _STREAMS.get(request.stream)
@@ -37,7 +38,6 @@ def answer_stream(request: StreamRequest, out: FrameWriter) -> None:
             out.warn(warning)
     limits = trigger_limits(options)
     if request.ask == "plan":
-        picked_schema(options, request.columns)
         brokers = {(each[0], each[1]): BrokerFacts(each[2], each[3], each[4], each[5]) for each in request.brokers}
         record_filter, _ = request.record_filter()
         start, end = from_json(request.start), from_json(request.end)

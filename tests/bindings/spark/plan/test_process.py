@@ -238,6 +238,15 @@ def test_a_stream_that_ended_is_forgotten(child: PlannerChild, orders: Bucket) -
     assert ends() == {"0": 100}
 
 
+@pytest.mark.parametrize("mode", ["remote-preferred", "local-only"])
+def test_columns_of_the_tier_alone_are_refused_with_brokers(child: PlannerChild, orders: Bucket, mode: str) -> None:
+    """A schema of the user's names them, and the jar would take other bytes of the brokers' rows for them."""
+    options = of(orders, mode=mode) | {"kafka.bootstrap.servers": "broker:9092"}
+    asked = {"op": "stream", "ask": "seams", "stream": mode, "options": options, "columns": ["offset", "leaderEpoch"]}
+    with pytest.raises(PlannerError, match="does not have the column leaderEpoch"):
+        list(child.iter_answer(asked))
+
+
 class TestEnd:
     def test_at_the_end_of_its_input(self, orders: Bucket) -> None:
         """The driver closed the pipe: what was asked is answered, and nothing stays behind."""
