@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_tierlog import DefaultSource
+from pyspark_tierlog.options.catalog_tables import table_options
 from tests.bindings.spark.conftest import Read, in_milliseconds
 from tests.conftest import DATA, FIXTURES
 from tests.support.fault_proxy import FaultProxy
@@ -217,6 +218,29 @@ def test_secrets_do_not_enter_the_catalog(spark: SparkSession, engine: str) -> N
             "`store.secret_access_key` 'hunter2hunter2')"
         )
     assert "hunter2hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "is_secret"),
+    [
+        ("kafka.sasl.jaas.config", True),
+        ("kafka.ssl.keystore.password", True),
+        ("kafka.ssl.keystore.key", True),
+        ("kafka.sasl.oauthbearer.client.credentials.client.secret", True),
+        ("kafka.sasl.mechanism", False),
+        ("kafka.ssl.keystore.location", False),
+    ],
+)
+def test_secrets_of_kafkas_clients_do_not_enter_the_catalog(key: str, *, is_secret: bool) -> None:
+    """A table with a mode that asks brokers has them among its options, and its schema would show them."""
+    given = {"provider": "tierlog", "option.path": "/x", f"option.{key}": "hunter2"}
+    if not is_secret:
+        assert table_options(given) == {"path": "/x", key: "hunter2"}
+        return
+    with pytest.raises(ConfigError, match="CREATE TEMPORARY VIEW") as caught:
+        table_options(given)
+    assert key in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_several_paths_are_one_frame(spark: SparkSession, read: Read, engine: str) -> None:

@@ -8,7 +8,9 @@ its fields included, and passes it to ``reader``: so the options are stored ther
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql.types import StructField, StructType
 
@@ -16,6 +18,10 @@ from tierlog.errors import ConfigError
 
 METADATA_KEY = "tierlog.options"
 _FAMILY = "option."
+#: Passwords and keys of Kafka's clients, which no file can hold for them.
+_KAFKA_SECRET: Final = re.compile(
+    r"kafka\.(?:sasl|ssl)\.(?:.*\.)?(?:password|passphrase|secret|jaas\.config|keystore\.key)"
+)
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
@@ -23,7 +29,8 @@ def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
     created.
 
     Raises:
-        ConfigError: keys of the storage are among them: the catalog would store them, readable by every user of it.
+        ConfigError: keys of the storage, or secrets of Kafka's clients, are among them: the catalog would store them,
+            readable by every user of it.
     """
     if "provider" not in options:
         return None
@@ -35,6 +42,10 @@ def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
         raise ConfigError(
             f"the catalog would keep {', '.join(storage)} of a table for all its users: put them into a file and give "
             "its path as rsm.config.file, or use CREATE TEMPORARY VIEW"
+        )
+    if secrets := sorted(key for key in own if _KAFKA_SECRET.fullmatch(key.lower())):
+        raise ConfigError(
+            f"the catalog would keep {', '.join(secrets)} of a table for all its users: use CREATE TEMPORARY VIEW"
         )
     return own
 
