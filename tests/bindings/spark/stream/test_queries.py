@@ -231,6 +231,38 @@ def test_a_file_of_something_else(with_jar: SparkSession, bucket: Bucket, tmp_pa
         started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)
 
 
+def test_the_checkpoint_is_reached_by_the_sessions_settings(
+    with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
+    """If this fails, a query does not begin where keys of the checkpoint's store were set by ``spark.conf.set``."""
+    with_jar.conf.set("fs.permissions.umask-mode", "077")
+    try:
+        assert started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)
+    finally:
+        with_jar.conf.unset("fs.permissions.umask-mode")
+    files = [each for each in (tmp_path / "checkpoint").rglob("*") if each.is_file()]
+    assert {each.name for each in files} > {"0", "tierlog-topics"}
+    assert {oct(each.stat().st_mode & 0o777) for each in files} == {"0o600"}
+
+
+def test_a_checkpoint_whose_store_has_no_file_context(
+    with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
+    """If this fails, a query does not begin where Spark itself goes on by Hadoop's other interface (``fs.gs.impl``)."""
+    hadoop, key = with_jar.sparkContext._jsc.hadoopConfiguration(), "fs.AbstractFileSystem.file.impl"
+    known = hadoop.get(key)
+    hadoop.unset(key)
+    try:
+        for count in (60, 80):
+            assert started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)
+            assert rows(with_jar, tmp_path) == wanted(count)
+            kept = json.loads((tmp_path / "checkpoint" / "sources" / "0" / "tierlog-topics").read_text())
+            assert kept["read"] == [["orders", 0, count - 1, 0]]
+            bucket.segment(f"s{count}", batches(count), lineage={0: 0})
+    finally:
+        hadoop.set(key, known)
+
+
 def test_a_log_that_lost_what_was_read(with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path) -> None:
     """If this fails, a query goes on behind an unclean election as if it had read what the log has now."""
     assert started(with_jar, bucket.root, tmp_path, engine="jar").awaitTermination(WAIT_SECONDS)

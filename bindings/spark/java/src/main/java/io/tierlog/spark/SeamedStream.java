@@ -3,7 +3,6 @@ package io.tierlog.spark;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
@@ -29,7 +28,7 @@ final class SeamedStream implements MicroBatchStream, SupportsTriggerAvailableNo
   SeamedStream(SourceOptions options, StructType columns, Scan kafka, String checkpointLocation) {
     this.description = "tierlog engine=jar mode=" + options.mode() + " path=" + options.shownPaths();
     this.kafka = kafka.toMicroBatchStream(checkpointLocation);
-    this.checkpoint = new StreamCheckpoint(checkpointLocation, SparkContext.getOrCreate().hadoopConfiguration());
+    this.checkpoint = new StreamCheckpoint(checkpointLocation);
     this.planner = new SeamPlanner(options, columns, kafka, SparkErrors.told(checkpoint::known));
   }
 

@@ -14,9 +14,12 @@ import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileContext;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Options.CreateOpts;
 import org.apache.hadoop.fs.Options.Rename;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.UnsupportedFileSystemException;
+import org.apache.spark.sql.SparkSession;
 
 /**
  * The files of a stream below {@code sources/N} of its checkpoint: where it began, as Spark's Kafka source writes that, and
@@ -29,18 +32,38 @@ final class StreamCheckpoint {
   private static final String VERSION = "v1\n";
 
   private final Path folder;
+
+  /** Null: it has no such interface. */
   private final FileContext files;
+
+  /** Where there is no FileContext: an object store, as a rule, which shows a file when it is closed. */
+  private final FileSystem store;
+
   private ReadTopics kept = ReadTopics.NONE;
 
   /**
+   * Reached as Spark reaches the rest of the checkpoint: by the settings of the query's session, and by the interface that
+   * there is.
+   *
    * @throws UncheckedIOException the file system is not there
    */
-  StreamCheckpoint(String location, Configuration configuration) {
+  StreamCheckpoint(String location) {
     this.folder = new Path(location);
+    Configuration configuration = SparkSession.active().sessionState().newHadoopConf();
     try {
-      this.files = FileContext.getFileContext(folder.toUri(), configuration);
+      FileContext found = context(configuration);
+      this.files = found;
+      this.store = found == null ? FileSystem.get(folder.toUri(), configuration) : null;
     } catch (IOException e) {
       throw new UncheckedIOException(e);
+    }
+  }
+
+  private FileContext context(Configuration configuration) {
+    try {
+      return FileContext.getFileContext(folder.toUri(), configuration);
+    } catch (UnsupportedFileSystemException e) {
+      return null;
     }
   }
 
@@ -110,7 +133,7 @@ final class StreamCheckpoint {
 
   /** The text of a file; null: it is not there. */
   private String read(Path path) {
-    try (FSDataInputStream in = files.open(path)) {
+    try (FSDataInputStream in = files == null ? store.open(path) : files.open(path)) {
       return new String(in.readAllBytes(), StandardCharsets.UTF_8);
     } catch (FileNotFoundException e) {
       return null;
@@ -121,11 +144,18 @@ final class StreamCheckpoint {
 
   /** Writes all of a file, or nothing. */
   private void write(Path path, String text) {
+    byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
     Path begun = new Path(folder, "." + path.getName() + "." + UUID.randomUUID() + ".tmp");
     try {
+      if (files == null) {
+        try (FSDataOutputStream out = store.create(path, true)) {
+          out.write(bytes);
+        }
+        return;
+      }
       try (FSDataOutputStream out =
           files.create(begun, EnumSet.of(CreateFlag.CREATE), CreateOpts.createParent())) {
-        out.write(text.getBytes(StandardCharsets.UTF_8));
+        out.write(bytes);
       }
       files.rename(begun, path, Rename.OVERWRITE);
     } catch (IOException e) {

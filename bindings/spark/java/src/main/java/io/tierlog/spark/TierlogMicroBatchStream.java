@@ -10,7 +10,6 @@ import java.util.LongSummaryStatistics;
 import java.util.Map;
 import java.util.Optional;
 import java.util.function.Supplier;
-import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
@@ -38,8 +37,7 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
   TierlogMicroBatchStream(SourceOptions options, StructType columns, String checkpointLocation) {
     this.options = options;
     this.columns = columns;
-    this.checkpoint =
-        new StreamCheckpoint(checkpointLocation, SparkContext.getOrCreate().hadoopConfiguration());
+    this.checkpoint = new StreamCheckpoint(checkpointLocation);
     this.planner =
         new StreamPlanner(
             DriverPlanner.of(options),
