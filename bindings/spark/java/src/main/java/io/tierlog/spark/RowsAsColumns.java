@@ -1,5 +1,6 @@
 package io.tierlog.spark;
 
+import io.tierlog.engine.TierlogException;
 import java.io.IOException;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -19,15 +20,19 @@ final class RowsAsColumns implements PartitionReader<ColumnarBatch> {
   private static final long BYTES_MAX = 4L << 20;
 
   private final PartitionReader<InternalRow> reader;
+  private final StructType columns;
+  private final int[] ordinals;
   private final InternalRow[] rows = new InternalRow[ROWS_MAX];
   private final ColumnarBatch batch;
 
   /**
-   * @param columns that are wanted
+   * @param columns that are wanted; what they say holds no nulls is checked
    * @param ordinals where the rows have them
    */
   RowsAsColumns(PartitionReader<InternalRow> reader, StructType columns, int[] ordinals) {
     this.reader = reader;
+    this.columns = columns;
+    this.ordinals = ordinals;
     ColumnVector[] vectors = new ColumnVector[ordinals.length];
     for (int i = 0; i < ordinals.length; i++) {
       vectors[i] = new RowsColumn(columns.fields()[i].dataType(), rows, ordinals[i]);
@@ -40,12 +45,22 @@ final class RowsAsColumns implements PartitionReader<ColumnarBatch> {
     int count = 0;
     for (long bytes = 0; count < ROWS_MAX && bytes < BYTES_MAX && reader.next(); count++) {
       InternalRow row = reader.get();
+      requireNoNulls(row);
       bytes += row instanceof UnsafeRow known ? known.getSizeInBytes() : BYTES_MAX / ROWS_MAX;
       rows[count] = row.copy();
     }
     Arrays.fill(rows, count, ROWS_MAX, null);
     batch.setNumRows(count);
     return count > 0;
+  }
+
+  private void requireNoNulls(InternalRow row) {
+    for (int i = 0; i < ordinals.length; i++) {
+      if (!columns.fields()[i].nullable() && row.isNullAt(ordinals[i])) {
+        String text = "column " + columns.fields()[i].name() + " is NOT NULL in the given schema, and holds nulls";
+        throw new TierlogException("ConfigError", text);
+      }
+    }
   }
 
   @Override
