@@ -175,6 +175,18 @@ def test_streams_use_the_children_that_are_there(jar_spark: SparkSession, read: 
     going_on.stop()
 
 
+def test_a_stream_that_does_not_start_leaves_no_child(jar_spark: SparkSession, read: Read, bucket: Bucket) -> None:
+    """Starting a query again and again, until its store is there, would fill the driver's machine with children."""
+    assert offsets(read(bucket.root, subscribe="orders")) == [*range(60)]
+    first = planners(os.getpid())
+    for trigger in ({"availableNow": True}, {"processingTime": "1 second"}) * 2:
+        loaded = jar_spark.readStream.format("tierlog").options(subscribe="orders", engine="jar")
+        writing = loaded.load(str(bucket.root / "nothing")).writeStream.format("noop").trigger(**trigger)
+        with pytest.raises(Exception, match="nothing"):
+            writing.start().awaitTermination(60)
+    assert planners(os.getpid()) == first
+
+
 # Runs the planner, but for listings of paths that end in "slow": those wait for a file. Who runs and who waits is told.
 HELD_UP = """#!{python}
 import os, pathlib, sys, time

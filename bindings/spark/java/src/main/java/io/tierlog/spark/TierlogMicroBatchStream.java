@@ -168,14 +168,22 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
     return "tierlog engine=jar path=" + options.shownPaths();
   }
 
-  /** An answer of the planner; ids of topics that are new are kept before Spark knows an offset of theirs. */
+  /**
+   * An answer of the planner; ids of topics that are new are kept before Spark knows an offset of theirs. An error ends the
+   * query, and is the end here: Spark stops no source of a query whose start failed.
+   */
   private TierlogOffset answer(Supplier<StreamPlanner.Offsets> asked) {
-    return SparkErrors.told(
-        () -> {
-          StreamPlanner.Offsets found = asked.get();
-          limits = found.limits();
-          checkpoint.keep(planner.known());
-          return new TierlogOffset(found.offsets());
-        });
+    try {
+      return SparkErrors.told(
+          () -> {
+            StreamPlanner.Offsets found = asked.get();
+            limits = found.limits();
+            checkpoint.keep(planner.known());
+            return new TierlogOffset(found.offsets());
+          });
+    } catch (Throwable e) {
+      planner.close();
+      throw e;
+    }
   }
 }
