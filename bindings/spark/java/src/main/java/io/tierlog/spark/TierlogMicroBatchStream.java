@@ -169,8 +169,8 @@ final class TierlogMicroBatchStream implements MicroBatchStream, SupportsTrigger
   }
 
   /**
-   * An answer of the planner; ids of topics that are new are kept before Spark knows an offset of theirs. An error ends the
-   * query, and is the end here: Spark stops no source of a query whose start failed.
+   * An answer of the planner; ids of topics that are new are kept before Spark knows an offset of theirs. An error ends
+   * the query, and is the end here: Spark stops no source of a query whose start failed.
    */
   private TierlogOffset answer(Supplier<StreamPlanner.Offsets> asked) {
     try {
