@@ -25,6 +25,7 @@ final class PlannerLease implements AutoCloseable {
   private final PlannerClient client;
   private final ReentrantLock turn = new ReentrantLock();
   private volatile PlannerProcess child;
+  private volatile boolean kept;
   private volatile boolean closed;
 
   PlannerLease(PlannerClient client) {
@@ -122,6 +123,15 @@ final class PlannerLease implements AutoCloseable {
     return found[0];
   }
 
+  /** Has the child stay until this is closed, however long nothing is asked: its user is sure to close this. */
+  void keep() {
+    kept = true;
+    PlannerProcess used = child;
+    if (used != null) {
+      used.busy();
+    }
+  }
+
   /**
    * Asks a last thing, and gives the child back. A child that does not answer within seconds is ended, and so is one that
    * is asked meanwhile: that request fails. Any thread, any number of times.
@@ -205,7 +215,9 @@ final class PlannerLease implements AutoCloseable {
       try {
         asked.busy();
         PlannerException told = exchange(asked.frames(), request, blobs, asking.begin());
-        asked.idle(true);
+        if (!kept) {
+          asked.idle(true);
+        }
         return told;
       } catch (FrameException e) {
         child = null;

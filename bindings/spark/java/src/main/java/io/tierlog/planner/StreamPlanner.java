@@ -136,7 +136,9 @@ public final class StreamPlanner implements AutoCloseable {
     List<List<Object>> facts = brokers.stream().map(BrokerFacts::words).toList();
     List<List<Object>> wanted = filters.stream().map(PlanRequest.Comparison::words).toList();
     Map<String, Object> words = Map.of("start", start, "end", end, "brokers", facts, "filters", wanted);
-    return lease.plan(request("plan", words), List.of());
+    ScanPlan plan = lease.plan(request("plan", words), List.of());
+    lease.keep(); // Spark stops the source of a query that has a batch; hours may lie between two of them
+    return plan;
   }
 
   /** Has the child forget the stream, and others use it. */
