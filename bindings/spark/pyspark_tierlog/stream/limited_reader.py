@@ -43,7 +43,11 @@ class LimitedStreamReader(TierlogStreamReader, SupportsTriggerAvailableNow):
         limits = None if isinstance(limit, ReadAllAvailable) else self._limits()
         if self._final is None:
             self._ends = stream.tier_ends()
-        return to_json(stream.next_offsets(from_json(start), limits, final=self._final))
+        begun = from_json(start)
+        end = stream.next_offsets(begun, limits, final=self._final)
+        if not self._has_batch and begun == self._initial:
+            end |= {place: offset for place, offset in begun.items() if self._begins_now(place)}
+        return to_json(end)
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802  Spark's name
         """Return the end of the tier as it was seen last, for the query's progress."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_tierlog.columns import checked_schema
+from pyspark_tierlog.options.offset_options import LATEST_OFFSET, TopicPartition
 from pyspark_tierlog.plain_errors import told_in_one_line
 from pyspark_tierlog.stream.stream_offsets import JsonOffsets, StreamOffsets, from_json, to_json
 from pyspark_tierlog.stream.task_rows import TaskRows
@@ -39,6 +40,8 @@ class TierlogStreamReader(DataSourceStreamReader):
         self._opened: TierStream | SeamedStream | None = None
         self._begun: StreamOffsets = {}
         self._first_end: StreamOffsets | None = None
+        self._initial: StreamOffsets | None = None
+        self._has_batch = False
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state that an executor needs."""
@@ -50,7 +53,7 @@ class TierlogStreamReader(DataSourceStreamReader):
         found, end = self._stream().initial_offsets(), self._first_end
         if end is not None:
             found = {place: min(offset, end[place]) for place, offset in found.items() if place in end}
-        self._begun = found
+        self._begun = self._initial = found
         return to_json(self._begun)
 
     @told_in_one_line()
@@ -67,7 +70,10 @@ class TierlogStreamReader(DataSourceStreamReader):
         stream, self._begun = self._stream(), from_json(end)
         from pyspark_tierlog.stream.stream_tasks import plan_tasks
 
-        return plan_tasks(stream, from_json(start), self._begun)
+        begun = from_json(start)
+        first = self._before(begun, self._begun) if begun == self._initial else begun
+        self._has_batch = True
+        return plan_tasks(stream, first, self._begun)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow record batches under the promised schema."""
@@ -88,6 +94,25 @@ class TierlogStreamReader(DataSourceStreamReader):
             assert self._options is not None, "planned on the driver only"
             self._opened = open_stream(self._options)
         return self._opened
+
+    def _begins_now(self, place: TopicPartition) -> bool:
+        """Whether a new query begins a partition at its end. Spark keeps no beginning of a Python source: asked again
+        for a first batch that is tried again, it is another one. So that batch has nothing of the partition.
+        """
+        assert self._options is not None, "planned on the driver only"
+        options = self._options
+        if options.starting_timestamp is not None or options.starting_offsets_by_timestamp is not None:
+            return False
+        start = "latest" if options.starting_offsets is None else options.starting_offsets
+        return (start if isinstance(start, str) else start.get(place)) in ("latest", LATEST_OFFSET)
+
+    def _before(self, start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+        """Return where the first batch began, not behind its end, of which Spark asks when it is tried again."""
+        return {
+            place: min(offset, end.get(place, offset)) if self._begins_now(place) else offset
+            for place, offset in start.items()
+            if place in end or not self._begins_now(place)
+        }
 
     def _limits(self) -> TriggerLimits:
         assert self._options is not None, "planned on the driver only"

@@ -192,6 +192,19 @@ def test_where_it_begins_is_kept(spark: SparkSession, run: Run, bucket: Bucket, 
     assert rows(spark, tmp_path) == [(0, offset, str(offset)) for offset in range(60, 80)]
 
 
+def test_a_first_batch_that_was_not_committed(
+    spark: SparkSession, run: Run, bucket: Bucket, tmp_path: pathlib.Path
+) -> None:
+    """If this fails, a query that was killed in its first batch is stuck as soon as its tier has grown."""
+    run(startingOffsets="latest")
+    for folder in ("checkpoint/commits", "out"):
+        shutil.rmtree(tmp_path / folder)
+    bucket.segment("s60", batches(60), lineage={0: 0})
+    run(startingOffsets="latest")
+    run(startingOffsets="latest")  # of Spark 4.0 and 4.1 AvailableNow is one batch
+    assert rows(spark, tmp_path) == [(0, offset, str(offset)) for offset in range(60, 80)]
+
+
 def test_the_checkpoint_is_that_of_the_kafka_source(
     with_jar: SparkSession, bucket: Bucket, tmp_path: pathlib.Path
 ) -> None:

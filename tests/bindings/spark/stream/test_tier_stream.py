@@ -305,6 +305,23 @@ def test_a_partition_that_is_newer_than_the_first_batch(bucket: Bucket) -> None:
     reader.stop()
 
 
+@pytest.mark.parametrize("starting_offsets", ["latest", '{"orders":{"0":-1}}'])
+def test_a_first_batch_that_begins_at_the_end_is_tried_again(bucket: Bucket, starting_offsets: str) -> None:
+    """If this fails, a query whose first batch failed never starts again once the tier has grown, or lacks records."""
+    killed = spark_reader(bucket, starting_offsets)
+    end = killed.latestOffset()
+    assert killed.initialOffset() == end
+    killed.stop()
+    segment(bucket, 10, 12)
+    if starting_offsets == "latest":
+        segment(Bucket(bucket.root, partition=1), 0, 5)
+    reader = spark_reader(bucket, starting_offsets)
+    assert rows(reader, reader.initialOffset(), end) == []
+    following = rows(reader, end, reader.latestOffset())
+    assert following == [(0, 10), (0, 11), *((1, each) for each in range(5) if starting_offsets == "latest")]
+    reader.stop()
+
+
 def test_a_look_is_made_when_it_is_due(bucket: Bucket, opened: Open) -> None:
     """If this fails, a query without news lists the bucket ten times a second."""
     stream = opened(refreshInterval="1h")
