@@ -46,7 +46,11 @@ class LimitedStreamReader(TierlogStreamReader, SupportsTriggerAvailableNow):
         begun = from_json(start)
         end = stream.next_offsets(begun, limits, final=self._final)
         if not self._has_batch and begun == self._initial:
-            end |= {place: offset for place, offset in begun.items() if self._begins_now(place)}
+            end = {
+                place: begun[place] if self._begins_now(place) else offset
+                for place, offset in end.items()
+                if place in begun or not self._begins_now(place)
+            }
         return to_json(end)
 
     def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802  Spark's name

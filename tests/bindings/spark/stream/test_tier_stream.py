@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -319,6 +320,25 @@ def test_a_first_batch_that_begins_at_the_end_is_tried_again(bucket: Bucket, sta
     assert rows(reader, reader.initialOffset(), end) == []
     following = rows(reader, end, reader.latestOffset())
     assert following == [(0, 10), (0, 11), *((1, each) for each in range(5) if starting_offsets == "latest")]
+    reader.stop()
+
+
+def test_a_first_batch_that_begins_at_the_end_has_nothing(bucket: Bucket) -> None:
+    """If this fails, records that came as the query began are lost where its first batch is tried again."""
+    streaming = pytest.importorskip("pyspark.sql.streaming.datasource", reason="of Spark 4.2 and newer")
+    from pyspark_tierlog.stream.limited_reader import LimitedStreamReader
+
+    options = {"path": str(bucket.root), "subscribe": "orders", "refreshInterval": "1ms", "engine": "python"}
+    reader = LimitedStreamReader(parse_options(options)[0], DefaultSource(options).schema())
+    begun, everything = reader.initialOffset(), streaming.ReadAllAvailable()
+    segment(bucket, 10, 12)
+    segment(Bucket(bucket.root, partition=1), 0, 5)
+    time.sleep(0.01)
+    end = reader.latestOffset(begun, everything)
+    assert end == begun
+    assert rows(reader, begun, end) == []
+    following = reader.latestOffset(end, everything)
+    assert rows(reader, end, following) == [(0, 10), (0, 11), *((1, offset) for offset in range(5))]
     reader.stop()
 
 
