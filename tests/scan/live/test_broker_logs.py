@@ -123,6 +123,9 @@ def test_records_that_have_gone(served: tuple[Bucket, pathlib.Path]) -> None:
         ]
         assert found == [20, 21, 22, 23, 24, 29]
         assert list(logs.iter_records("orders", 0, 3, 10, losses=going_on)) == []
+        assert list(logs.iter_records("orders", 0, 35, 40, losses=going_on)) == [], "an unclean election cut the log"
+        with pytest.raises(DataLossError, match=r"orders-0: offsets 35 to 39 are not at the brokers"):
+            list(logs.iter_records("orders", 0, 35, 40, losses=LOSSES))
 
 
 def test_what_is_not_there(served: tuple[Bucket, pathlib.Path]) -> None:

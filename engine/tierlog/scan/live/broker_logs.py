@@ -183,13 +183,12 @@ class BrokerLogs(Closeable):
             partition: Its number.
             first: Offset.
             end: Offset, exclusive, not above where a consumer of this isolation level ends.
-            losses: Is told of offsets that have gone.
+            losses: Is told of offsets that have gone: the log begins behind them, or ends in front of them.
             columns: As of ``records_schema``; the brokers have no ``segment``.
             timestamp_unit: "ms" or "us".
 
         Raises:
-            DataLossError: offsets have gone, and losses fail. PositionOutOfRangeError: the log ends in front of them.
-                StoreUnavailableError: also, no record came for a minute.
+            DataLossError: offsets have gone, and losses fail. StoreUnavailableError: also, no record came for a minute.
         """
         schema = records_schema(columns, timestamp_unit=timestamp_unit)
         consumer, position = self._consumer(topic), first
@@ -198,10 +197,9 @@ class BrokerLogs(Closeable):
                 read = _read(consumer, topic, partition, position)
             except PositionOutOfRangeError:
                 start, _ = self.offsets(topic, [partition])[partition]
-                if start <= position:
-                    raise
-                losses.lose_range(topic, partition, position, min(start, end))
-                position = start
+                behind = min(start, end) if start > position else end
+                losses.lose_range(topic, partition, position, behind)
+                position = behind
                 continue
             for found in read:
                 position = found.next_offset

@@ -244,13 +244,14 @@ def say(*words):
 """
 
 
-def alone(jar_file: str, bucket: Bucket, body: str) -> subprocess.Popen[str]:
+def alone(jar_file: str, bucket: Bucket, body: str, folder: pathlib.Path) -> subprocess.Popen[str]:
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     environment["PYTHONPATH"] = os.pathsep.join(ROOTS)
     source = ALONE.format(settings=SETTINGS) + body
     return subprocess.Popen(
         [sys.executable, "-c", source, jar_file, str(bucket.root)],
         env=environment,
+        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -286,7 +287,8 @@ def test_a_driver_from_begin_to_end(jar_file: str, bucket: Bucket, tmp_path: pat
     """A /tmp that is mounted noexec must cost speed, not the query; engine=jar says that it cannot be had.
 
     A jar without the client of object stores reads local files all the same. Children that outlive their application
-    fill the machine; in one JVM the next application starts its own.
+    fill the machine; in one JVM the next application starts its own. What lies beside a notebook
+    is no module of theirs.
     """
     missing = str(tmp_path / "missing")
     body = f"""
@@ -304,11 +306,12 @@ sys.stdin.readline()
 spark.stop()
 say("stopped")
 sys.stdin.readline()
+open("pyspark_tierlog.py", "w").write("raise SystemExit('planted')")
 spark = builder.getOrCreate()
 say(read(engine="jar").count())
 os.kill(os.getpid(), 9)
 """
-    with alone(without_store_client(jar_file, tmp_path / "tierlog-spark.jar"), bucket, body) as process:
+    with alone(without_store_client(jar_file, tmp_path / "tierlog-spark.jar"), bucket, body, tmp_path) as process:
         assert process.stdin is not None
         plan, count, error = told(process), told(process), told(process)
         assert "tierlog engine=python (libtierlog_jni.so cannot be unpacked to" in plan

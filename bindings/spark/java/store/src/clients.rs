@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
-use crate::opening::{Opened, open};
+use crate::opening::{Opened, open, with_shared};
 use crate::transfer::{Target, Transfer, run};
 
 /// How long connections wait for the next task of an executor.
@@ -68,8 +68,9 @@ fn start_runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::store(format!("the store client cannot start its I/O thread: {error}")))
 }
 
-/// Opens, or joins, the client of a URL; `close_client` gives it back.
+/// Opens, or joins, the client of a URL; `close_client` gives it back. Keys of files that have changed are another client's.
 pub fn open_client(url: String, options: BTreeMap<String, String>) -> Result<i64, Failure> {
+    let options = with_shared(&url, options);
     with_all(|all| {
         if all.runtime.is_none() {
             all.runtime = Some(start_runtime()?);
@@ -160,4 +161,27 @@ pub fn shut_down() -> bool {
         runtime.shutdown_timeout(SHUTDOWN);
     }
     THREADS.load(Ordering::Relaxed) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_a_file_has_now_are_another_client() {
+        let file = std::env::temp_dir().join(format!("tierlog-keys-{}", std::process::id()));
+        // SAFETY: no other test reads this variable, and none sets one.
+        unsafe { std::env::set_var("AWS_SHARED_CREDENTIALS_FILE", &file) };
+        let mut found = Vec::new();
+        for token in ["old", "old", "new"] {
+            let text = format!("[default]\naws_access_key_id=a\naws_secret_access_key=b\naws_session_token={token}\n");
+            std::fs::write(&file, text).unwrap();
+            let region = BTreeMap::from([("region".to_owned(), "eu-central-1".to_owned())]);
+            found.push(open_client("s3://bucket".to_owned(), region).unwrap());
+        }
+        std::fs::remove_file(&file).unwrap();
+        found.iter().for_each(|each| close_client(*each));
+        assert_eq!(found[0], found[1], "an executor that is never idle shares one");
+        assert_ne!(found[1], found[2], "or it would go on with keys that have expired");
+    }
 }

@@ -39,7 +39,18 @@ impl Opened {
     }
 }
 
-/// Opens the store of a URL; no request is made.
+/// The options with those that the machine's files add: keys of `~/.aws`, as they are now.
+pub fn with_shared(url: &str, mut options: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    if url.starts_with("s3://") {
+        let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        for (name, value) in aws_profile::shared_options(&options, &environment) {
+            options.insert(name.to_owned(), value);
+        }
+    }
+    options
+}
+
+/// Opens the store of a URL; no request is made, and no file is read.
 ///
 /// `url` is `scheme://bucket/folder` with s3, gs or az, and the folder as it is, not encoded. `options` are those of
 /// `docs/plan-protocol.md`: of the store, of its HTTP client, `max_retries` and `retry_timeout`.
@@ -53,12 +64,6 @@ pub fn open(url: &str, mut options: BTreeMap<String, String>) -> Result<Opened, 
         return Err(bad());
     }
     let prefix = folder.trim_matches('/').to_owned();
-    if scheme == "s3" {
-        let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        for (name, value) in aws_profile::shared_options(&options, &environment) {
-            options.insert(name.to_owned(), value);
-        }
-    }
     let retry = take_retry(&mut options)?;
     let client = take_client(&mut options)?;
     let made: Result<Arc<dyn ObjectStore>, Error> = match scheme {

@@ -60,8 +60,9 @@ final class PlannerProcess implements AutoCloseable {
   static PlannerProcess start(PythonCommand python, UnaryOperator<Runnable> atEnd) {
     PlannerProcess started;
     try {
-      Process process = new ProcessBuilder(python.executable(), "-m", MODULE).start();
-      started = new PlannerProcess(python, process, atEnd);
+      ProcessBuilder planner = new ProcessBuilder(python.executable(), "-m", MODULE);
+      planner.environment().put("PYTHONSAFEPATH", "1"); // or a notebook's random.py would be Python's own there
+      started = new PlannerProcess(python, planner.start(), atEnd);
     } catch (IOException e) {
       throw PlannerException.broken(
           "no Python plans for the tierlog jar: " + python + " does not start: " + e.getMessage() + "; " + hint(), e);

@@ -91,8 +91,8 @@ final class SeamedScan extends RecordScan implements Batch {
     try (SeamPlanner planner = new SeamPlanner(options, columns, kafka, ReadTopics.NONE)) {
       MicroBatchStream ends = kafka(ending()).toMicroBatchStream(place(folder, "ends"));
       try {
-        Offset end = ends.initialOffset();
-        tasks = planner.plan(starts, starts.initialOffset(), end, filters);
+        Offset start = starts.initialOffset(); // first: what comes between the two answers is in front of the end
+        tasks = planner.plan(starts, start, ends.initialOffset(), filters);
       } finally {
         ends.stop();
       }
