@@ -132,6 +132,27 @@ def test_7_a_leader_of_before_deletes_by_its_own_clock() -> None:
         made.look()
 
 
+def test_7_a_start_that_a_leader_tells_amid_its_change() -> None:
+    """Its clock counts, not that of the follower who has heard of it first, and who may lead next."""
+    for age_ms in (5_001, 4_000):
+        made = MadeCluster(dataclasses.replace(FACTS, is_tiered=False, retention_ms=5_000))
+        made.write(b"a", at=0)
+        made.look()
+        made.judge.checkpoint(made.now_ms)
+        started = {"log_start_offset": 1, "local_log_start_offset": 1}
+        made.change(1, **started, clock_ms=made.now_ms + age_ms)
+        made.now_ms += 4_000
+        made.change(2, **started)
+        made.judge.step(frozenset((2,)), made.now_ms)
+        if age_ms < 5_000:
+            with breaks(7, "early deletion"):
+                made.judge.step(frozenset((1,)), made.now_ms)
+            continue
+        made.elect(1, 2)
+        made.change(2, role="leader", leader_epoch=1)
+        made.judge.step(frozenset((2,)), made.now_ms)
+
+
 def test_7_an_expiry_ends_behind_its_leaders_term() -> None:
     """It had begun when its broker heard of the next leader: by its own bounds, and once; else records are lost."""
 

@@ -404,8 +404,8 @@ class ClusterJudge:
         elif view.log_start_offset > known.published_start and key in self._led and facts.is_tiered:
             self._led.remove(key)  # its last expiry was under way when it heard of the next leader
             known.take_start(view, late, self._tier, self._trace)
-        else:
-            known.latest_start(late, view, self._tier)  # by the bounds of now
+        else:  # by the bounds of now
+            known.latest_start(late, view, self._tier, self._view.log_start(known.leader or 0, partition))
         if known.contents.is_current(view.lineage, view.log_start_offset, view.log_end_offset):
             starts, has_next = (known.published_start, known.left_start), known.has_next_leader(view.leader_epoch)
             replicas.check_tier(view, facts, self._tier, *starts, is_copied_judged=not has_next)

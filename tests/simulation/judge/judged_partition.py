@@ -69,17 +69,21 @@ class JudgedPartition:
         """
         return leader_epoch < self.current
 
-    def latest_start(self, facts: Sequence[TopicFacts], view: ReplicaView | None, tier: SegmentTable) -> int:
+    def latest_start(
+        self, facts: Sequence[TopicFacts], view: ReplicaView | None, tier: SegmentTable, told_start: int = 0
+    ) -> int:
         """Where a replica's log may start: up to a start of a leader, which the present one may not have heard of, or
         where it was local when its tier went. Where nothing is copied a replica deletes by its own retention, whose
-        segments end elsewhere than the leader's. Raises Violation: that deleted what it has to leave.
+        segments end elsewhere than the leader's; up to ``told_start``, which the leader has published in the middle of
+        a change, the leader is judged when that has ended. Raises Violation: that deleted what it has to leave.
         """
         own = 0 if view is None else self.own_starts.get(view.broker, 0)
         start = max(self.published_start, self.left_start, own)
         copies = facts[-1].is_tiered and not facts[-1].is_copy_disabled
         if view is None or copies or view.log_start_offset <= start:
             return start
-        check_rise(replace(self.sizes, start=start), facts, view, tier)
+        if view.log_start_offset > told_start:
+            check_rise(replace(self.sizes, start=start), facts, view, tier)
         self.own_starts[view.broker] = view.log_start_offset
         return view.log_start_offset
 
