@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from tierlog.sidecar.protocol import PIECE_BYTES_MAX
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _DOMAIN: Final = "io.tierlog"
 #: Of a sample's name; what a scrape needs beside the figure.
 _LEFT_OUT: Final = ("_created", "_bucket")
-#: As much as a client takes in one answer.
-_BYTES_MAX: Final = 4 << 20
 
 
 def encode_mbeans(registries: Mapping[str, CollectorRegistry]) -> bytes:
@@ -26,7 +26,7 @@ def encode_mbeans(registries: Mapping[str, CollectorRegistry]) -> bytes:
     """
     found = mbeans_of(registries)
     data = json.dumps(found).encode()
-    if len(data) <= _BYTES_MAX:
+    if len(data) <= PIECE_BYTES_MAX:
         return data
     return json.dumps({name: each for name, each in found.items() if ",partition=" not in name}).encode()
 

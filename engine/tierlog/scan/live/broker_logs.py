@@ -188,7 +188,8 @@ class BrokerLogs(Closeable):
             timestamp_unit: "ms" or "us".
 
         Raises:
-            DataLossError: offsets have gone, and losses fail. StoreUnavailableError: also, no record came for a minute.
+            DataLossError: offsets have gone, and losses fail. PositionOutOfRangeError: a leader did not have them, and
+                has them now. StoreUnavailableError: also, no record came for a minute.
         """
         schema = records_schema(columns, timestamp_unit=timestamp_unit)
         consumer, position = self._consumer(topic), first
@@ -196,7 +197,9 @@ class BrokerLogs(Closeable):
             try:
                 read = _read(consumer, topic, partition, position)
             except PositionOutOfRangeError:
-                start, _ = self.offsets(topic, [partition])[partition]
+                start, log_end = self.offsets(topic, [partition])[partition]
+                if start <= position <= log_end:
+                    raise  # it is there by now
                 behind = min(start, end) if start > position else end
                 losses.lose_range(topic, partition, position, behind)
                 position = behind
